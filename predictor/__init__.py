@@ -1,0 +1,22 @@
+"""Learned latency estimates for ML programs on accelerators you do not have.
+
+>>> import predictor
+>>> predictor.estimate("gpt2-large", device="nvidia-h100-sxm-80gb", mode="train")  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+# from predictor.api import capture, compare, estimate, load
+
+__all__ = ["__version__"]
+
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            return version("latency-predictor")
+        except PackageNotFoundError:
+            return "0+uninstalled"
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
