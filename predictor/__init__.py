@@ -6,17 +6,14 @@
 
 from __future__ import annotations
 
-# from predictor.api import capture, compare, estimate, load
+from predictor.api import capture, compare, estimate, load
 
-__all__ = ["__version__"]
+__all__ = ["__version__", "capture", "compare", "estimate", "load"]
 
 
 def __getattr__(name: str) -> str:
-    if name == "__version__":
-        from importlib.metadata import PackageNotFoundError, version
+    if name == "__version__":  # read from the metadata only when asked for
+        from predictor.version import code_version
 
-        try:
-            return version("latency-predictor")
-        except PackageNotFoundError:
-            return "0+uninstalled"
+        return code_version()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

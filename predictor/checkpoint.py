@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from predictor.atomic import replacing_folder
 from predictor.errors import CheckpointError
+from predictor.version import code_version
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -151,8 +152,6 @@ def save_release(
     """
     from safetensors.torch import save
 
-    from predictor import __version__
-
     if not overwrite and folder.exists() and any(folder.iterdir()):
         raise CheckpointError(
             f"{folder} exists and release names are immutable: choose a new name or folder"
@@ -166,7 +165,7 @@ def save_release(
     data = save({k: v.detach().cpu().contiguous().clone() for k, v in sorted(tensors.items())})
     written = {
         "format_version": FORMAT_VERSION,
-        "code_version": __version__,
+        "code_version": code_version(),
         "weights_sha256": hashlib.sha256(data).hexdigest(),
     }
     config_text = _dump_json({**written, **config}, f"config for {folder}")

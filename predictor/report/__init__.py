@@ -1,0 +1,1 @@
+"""Estimates as records, JSON, DataFrames and text."""

@@ -1,0 +1,113 @@
+"""`predictor import`, `train` and `evaluate`: measured data in, networks and scores out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from predictor.commands import options
+from predictor.commands.later import refuse_given
+from predictor.commands.output import note, say, show, write_json
+from predictor.errors import DataError, NotYetError, RecipeError
+
+SOURCES: tuple[str, ...] = ("neusight",)
+"""Public sources with an importer and a suite."""
+LATER_SOURCES: tuple[str, ...] = (
+    "aiconfigurator", "timm", "gptbench", "vidur", "aiter", "deepbench", "steps", "tpugraphs",
+    "enzyme", "own",
+)  # fmt: skip
+
+
+def import_(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help=f"{', '.join(SOURCES)}.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR|FILE", help="Data as published.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write.")],
+) -> None:
+    """Public traces to the one schema (Parquet); prints what was kept and dropped, and why."""
+    _check_source(source)
+    _check_exists([folder])
+    from predictor.traces.sources.neusight import import_to
+
+    say(str(import_to(folder, out)))
+
+
+def train(
+    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="Recipe (TOML).")],
+    data: options.Data,
+    out: Annotated[Path, typer.Option("--out", metavar="RUN", help="Folder of the run.")],
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a value; may be repeated."),
+    ] = None,
+) -> None:
+    """Train a network; a run that was stopped goes on where it was."""
+    overrides = _overrides(set_ or [])
+    if not recipe.is_file():
+        raise RecipeError(f"no recipe {str(recipe)!r}; recipes stand in training/recipes/*.toml")
+    _check_exists(data)
+    from predictor.fit.train import train as run_training
+
+    run_training(recipe, data, out, overrides)
+    note(f"wrote {out}")
+
+
+def evaluate(
+    suite: Annotated[str, typer.Argument(metavar="SUITE", help=f"{', '.join(SOURCES)}.")],
+    data: options.Data,
+    split: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The suite's own when not given.")
+    ] = None,
+    checkpoint: options.Checkpoint = options.CHECKPOINT_DEFAULT,
+    adapter: options.Adapter = None,
+    json: options.Json = None,
+    rows: Annotated[
+        Path | None, typer.Option("--rows", metavar="FILE", help="Every row (Parquet).")
+    ] = None,
+) -> None:
+    """Score a checkpoint on measured data, by device, phase and op class, with baselines."""
+    refuse_given(adapter=adapter)
+    _check_source(suite)
+    _check_exists(data)
+    from predictor.fit.evaluate import evaluate as run_evaluation
+
+    result = run_evaluation(suite, data, split=split, checkpoint=checkpoint)
+    if json is not None:
+        write_json(result.to_json(), json)
+    if rows is not None:
+        result.write_rows(rows)
+    if json != "-":
+        show(result.view())
+
+
+def _overrides(settings: list[str]) -> dict[str, str]:
+    """`key=value` texts as a mapping."""
+    found: dict[str, str] = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals or not key:
+            raise RecipeError(f"--set {setting!r}: write it as key=value, for example seed=1")
+        found[key] = value
+    return found
+
+
+def _check_source(name: str) -> None:
+    if name in LATER_SOURCES:
+        raise NotYetError(f"source {name!r} does not work yet; {', '.join(SOURCES)} does")
+    if name not in SOURCES:
+        known = ", ".join((*SOURCES, *LATER_SOURCES))
+        raise DataError(f"no source {name!r}; known: {known}")
+
+
+def _check_exists(paths: list[Path]) -> None:
+    for path in paths:
+        if not path.exists():
+            raise DataError(f"no folder or file {str(path)!r}; give the data as published")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command("import")(import_)
+    app.command("train")(train)
+    app.command("evaluate")(evaluate)

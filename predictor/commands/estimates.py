@@ -1,0 +1,129 @@
+"""`predictor estimate`, `compare` and `capture`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from predictor import api
+from predictor.commands import options
+from predictor.commands.later import refuse_given
+from predictor.commands.output import say, show, write_json
+
+
+def estimate(
+    target: options.Target,
+    device: Annotated[
+        list[str],
+        typer.Option(
+            "--device", metavar="ID", help="Catalogue name or device file; may be repeated."
+        ),
+    ],
+    train: options.Train = False,
+    batch: options.Batch = None,
+    seq: options.Seq = None,
+    dtype: options.Dtype = None,
+    optimizer: options.Optimizer = None,
+    checkpoint: options.Checkpoint = options.CHECKPOINT_DEFAULT,
+    tf32: options.Tf32 = False,
+    json: options.Json = None,
+    compile_: options.Compile = False,
+    dim: options.Dim = None,
+    gpus: options.Gpus = None,
+    plan: options.Plan = None,
+    adapter: options.Adapter = None,
+    html: Annotated[str | None, typer.Option(metavar="FILE", help="Not yet.")] = None,
+    perfetto: Annotated[str | None, typer.Option(metavar="FILE", help="Not yet.")] = None,
+) -> None:
+    """Latency, memory and coverage of a program on a device.
+
+    With several --device the program is captured once; --json then writes an array.
+    """
+    refuse_given(
+        compile=compile_, dim=dim, gpus=gpus, plan=plan, adapter=adapter, html=html,
+        perfetto=perfetto,
+    )  # fmt: skip
+    graph = api.capture(
+        target, mode=options.mode_of(train), batch=batch, seq=seq, dtype=dtype, optimizer=optimizer
+    )
+    estimates = [
+        api.estimate(graph, device=name, checkpoint=checkpoint, matmul_tf32=tf32) for name in device
+    ]
+    if json is not None:
+        rows = [e.to_json() for e in estimates]
+        write_json(rows[0] if len(rows) == 1 else rows, json)
+    if json != "-":
+        from predictor.report.text import estimate_view
+
+        for i, one in enumerate(estimates):
+            if i:
+                say("")
+            show(estimate_view(one))
+
+
+def compare(
+    target: options.Target,
+    devices: Annotated[
+        str, typer.Option("--devices", metavar="A,B,C", help="Catalogue names or device files.")
+    ],
+    train: options.Train = False,
+    batch: options.Batch = None,
+    seq: options.Seq = None,
+    dtype: options.Dtype = None,
+    optimizer: options.Optimizer = None,
+    checkpoint: options.Checkpoint = options.CHECKPOINT_DEFAULT,
+    tf32: options.Tf32 = False,
+    json: options.Json = None,
+    compile_: options.Compile = False,
+    dim: options.Dim = None,
+    gpus: options.Gpus = None,
+    plan: options.Plan = None,
+    adapter: options.Adapter = None,
+) -> None:
+    """One program on several devices: step, interval, memory and throughput, one row each."""
+    refuse_given(compile=compile_, dim=dim, gpus=gpus, plan=plan, adapter=adapter)
+    comparison = api.compare(
+        target,
+        devices=[name.strip() for name in devices.split(",") if name.strip()],
+        mode=options.mode_of(train),
+        batch=batch,
+        seq=seq,
+        dtype=dtype,
+        optimizer=optimizer,
+        checkpoint=checkpoint,
+        matmul_tf32=tf32,
+    )
+    if json is not None:
+        write_json(comparison.to_json(), json)
+    if json != "-":
+        show(comparison.view())
+
+
+def capture(
+    target: options.Target,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Graph file to write.")],
+    train: options.Train = False,
+    batch: options.Batch = None,
+    seq: options.Seq = None,
+    dtype: options.Dtype = None,
+    optimizer: options.Optimizer = None,
+    dim: options.Dim = None,
+) -> None:
+    """The graph alone: every framework call of a step, as JSON."""
+    from predictor.graph.serialize import save_graph
+
+    refuse_given(dim=dim)
+    graph = api.capture(
+        target, mode=options.mode_of(train), batch=batch, seq=seq, dtype=dtype, optimizer=optimizer
+    )
+    save_graph(graph, out)
+    say(f"{out}: {len(graph.nodes):,} framework calls, {graph.workload.parameters:,} parameters")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command("estimate")(estimate)
+    app.command("compare")(compare)
+    app.command("capture")(capture)

@@ -1,0 +1,69 @@
+"""Commands and flags of the contract that do not work yet: they say what works instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+from predictor.errors import NotYetError
+
+INSTEAD: Mapping[str, str] = {
+    "--compile": "without it the estimate is for eager PyTorch",
+    "--gpus": "without it the estimate is for one device",
+    "--plan": "without it the estimate is for one device",
+    "--dim": "--batch and --seq size a named target",
+    "--adapter": "without it the shipped checkpoint predicts from the datasheet",
+    "--html": "--json FILE writes every number, and notebooks show an estimate as HTML",
+    "--perfetto": "--json FILE writes every kernel group",
+    "plan": "`predictor estimate` and `predictor compare` work on one device",
+    "measure": "`predictor import` reads public traces",
+    "tune": "`predictor train RECIPE --set key=value` trains one configuration",
+    "calibrate": "`predictor estimate --device my.toml` predicts from a datasheet",
+    "transfer-report": "`predictor evaluate neusight --data DIR` scores unseen devices",
+    "data stats": "`predictor import SOURCE DIR --out DIR` prints what it kept and dropped",
+}
+"""What to use instead, by command or flag."""
+
+_Rest = Annotated[list[str] | None, typer.Argument(hidden=True)]
+_ANY = {"allow_extra_args": True, "ignore_unknown_options": True}
+_COMMANDS: Mapping[str, str] = {
+    "plan": "rank parallel plans for several devices",
+    "measure": "measure kernels or a program on this device",
+    "tune": "search a recipe's settings",
+    "calibrate": "fit a device adapter on a few measurements",
+    "transfer-report": "how predictions carry over to unseen devices",
+}
+
+
+def refuse(name: str) -> NotYetError:
+    """The error that a flag or command raises until it works."""
+    return NotYetError(f"{name} does not work yet; {INSTEAD[name]}")
+
+
+def refuse_given(**flags: object) -> None:
+    """Raise for the first flag that was given (not None, False or empty).
+
+    Raises:
+        NotYetError: names the flag and what works instead.
+    """
+    for name, value in flags.items():
+        if value not in (None, False, [], ()):
+            raise refuse(f"--{name}")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands that do not work yet."""
+    for name, text in _COMMANDS.items():
+        _add(app, name, text, name)
+    data = typer.Typer(help="Measured data.")
+    _add(data, "stats", "count the rows of a data folder", "data stats")
+    app.add_typer(data, name="data")
+
+
+def _add(app: typer.Typer, name: str, text: str, full_name: str) -> None:
+    def command(_rest: _Rest = None) -> None:
+        raise refuse(full_name)
+
+    app.command(name, help=f"Not yet: {text}.", context_settings=_ANY)(command)

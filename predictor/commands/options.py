@@ -1,0 +1,59 @@
+"""Options that several commands share, so that they read and behave alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from predictor.api import DEFAULT_CHECKPOINT, DEFAULT_OPTIMIZER, DTYPES, OPTIMIZERS, Mode
+
+TARGET_HELP = (
+    "What to estimate: a zoo name (gpt2-large) or file.py:function returning (module, inputs). "
+    "Not yet: timm:NAME, hf:DIR, model.onnx, program.mlir, program.pt2, trace.json."
+)
+
+Target = Annotated[str, typer.Argument(metavar="TARGET", help=TARGET_HELP)]
+Train = Annotated[bool, typer.Option("--train", help="A training step instead of a forward.")]
+Batch = Annotated[int | None, typer.Option(metavar="N", min=1, help="Batch size.")]
+Seq = Annotated[int | None, typer.Option(metavar="N", min=1, help="Sequence length.")]
+Dtype = Annotated[
+    str | None,
+    typer.Option(metavar="DTYPE", help=f"{', '.join(DTYPES)} (fp32); not yet: fp8."),
+]
+Optimizer = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help=f"{' or '.join(OPTIMIZERS)} ({DEFAULT_OPTIMIZER}), with --train."
+    ),
+]
+Checkpoint = Annotated[
+    str, typer.Option(metavar="NAME|DIR", help="Shipped name, or folder of a trained network.")
+]
+Tf32 = Annotated[
+    bool, typer.Option("--tf32", help="Allow TF32 in fp32 matrix products (PyTorch: off).")
+]
+Json = Annotated[
+    str | None, typer.Option("--json", metavar="FILE", help="Write JSON; - is standard output.")
+]
+Compile = Annotated[bool, typer.Option("--compile", help="Not yet: a compiled program.")]
+Gpus = Annotated[int | None, typer.Option(metavar="N", help="Not yet: several devices.")]
+Plan = Annotated[str | None, typer.Option(metavar="PLAN", help="Not yet: dp=8,tp=2,pp=4.")]
+Dim = Annotated[
+    list[str] | None, typer.Option(metavar="NAME=N", help="Not yet: a size by its name.")
+]
+Adapter = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Not yet: a device adapter from calibrate.")
+]
+Data = Annotated[
+    list[Path],
+    typer.Option("--data", metavar="DIR", help="Folder of source folders; may be repeated."),
+]
+
+CHECKPOINT_DEFAULT = DEFAULT_CHECKPOINT
+
+
+def mode_of(train: bool) -> Mode:
+    """The mode that `--train` stands for."""
+    return "train" if train else "infer"

@@ -1,0 +1,49 @@
+"""Where commands print: standard output for results, files written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from predictor.atomic import write_text
+from predictor.report.text import MIN_WIDTH, plain_text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+STDOUT = "-"
+
+
+def show(view: RenderableType) -> None:
+    """Print a view: with colour on a terminal, as plain wide text elsewhere."""
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        console = Console()
+        console.width = max(console.width, MIN_WIDTH)
+        console.print(view)
+    else:
+        say(plain_text(view))
+
+
+def say(text: str) -> None:
+    """Print a line of result."""
+    sys.stdout.write(f"{text}\n")
+
+
+def note(text: str) -> None:
+    """Print a line that is not a result (progress, where a file went)."""
+    sys.stderr.write(f"{text}\n")
+
+
+def write_json(value: Mapping[str, object] | Sequence[object], file: str) -> None:
+    """Write JSON to a file, or to standard output for `-`."""
+    text = json.dumps(value, indent=2, allow_nan=False)
+    if file == STDOUT:
+        say(text)
+    else:
+        write_text(Path(file), text + "\n")
+        note(f"wrote {file}")

@@ -1,0 +1,170 @@
+"""From a prediction to an `Estimate`: totals, coverage, and what the reader must be told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from predictor.cost import rules
+from predictor.cost.rules import MATRIX_CLASSES, flop_factor
+from predictor.graph.ir import KernelGraph, Workload
+from predictor.graph.ops import OPS
+from predictor.hardware.device import Device, Software
+from predictor.nn.prediction import Prediction
+from predictor.report.estimate import Coverage, Estimate, StepTime, WorkloadFigures
+from predictor.report.units import gib, percent
+
+if TYPE_CHECKING:
+    from predictor.cost.memory import MemoryReport
+
+_TRUSTED_SHARE = 0.9
+"""Below this share of time in distribution, the reader is told."""
+
+
+def assemble(
+    graph: KernelGraph,
+    prediction: Prediction,
+    *,
+    target: str,
+    ops: int,
+    device: Device,
+    software: Software,
+    memory: MemoryReport,
+    checkpoint: str,
+    provenance: Mapping[str, str | None],
+) -> Estimate:
+    """Put one program's prediction on one device into an `Estimate`.
+
+    Args:
+        graph: the kernels that were predicted.
+        prediction: their latencies and the step's.
+        target: what the user named.
+        ops: framework calls that were captured.
+        device: where.
+        software: the context of the run.
+        memory: peak memory by item.
+        checkpoint: name of the trained network.
+        provenance: versions and hashes to keep with the number.
+    """
+    step = prediction.step
+    coverage = coverage_of(prediction)
+    return Estimate(
+        target=target,
+        device=device,
+        software=software,
+        checkpoint=checkpoint,
+        step=StepTime(
+            latency_us=step.latency_us,
+            lower_us=step.lower_us,
+            upper_us=step.upper_us,
+            level=prediction.level,
+            includes=step_parts(graph.workload),
+        ),
+        phases=dict(prediction.phases),
+        workload=workload_figures(graph, ops),
+        memory=memory,
+        coverage=coverage,
+        warnings=_warnings(graph.workload, prediction, device, memory, coverage),
+        provenance=dict(provenance),
+        graph=graph,
+        prediction=prediction,
+    )
+
+
+def step_parts(workload: Workload) -> tuple[str, ...]:
+    """What the step's latency holds: inputs are on the device and outputs stay there."""
+    if workload.mode == "infer":
+        return ("forward",)
+    update = () if workload.optimizer is None else ("optimizer",)
+    return ("zero_grad", "forward", "loss", "backward", *update)
+
+
+def workload_figures(graph: KernelGraph, ops: int) -> WorkloadFigures:
+    """Totals over the kernels of a graph."""
+    workload = graph.workload
+    return WorkloadFigures(
+        parameters=workload.parameters,
+        flops=float(sum(k.flops for k in graph.kernels)),
+        matmul_flops=matmul_flops(graph),
+        bytes=float(sum(k.bytes for k in graph.kernels)),
+        batch=workload.batch,
+        dtype=workload.dtype,
+        ops=ops,
+        kernels=sum(k.launches for k in graph.kernels),
+    )
+
+
+def matmul_flops(graph: KernelGraph) -> float:
+    """FLOPs of matrix products, convolutions and attention by the published dense convention."""
+    known: dict[tuple[object, ...], float] = {}
+    total = 0.0
+    for kernel in graph.kernels:
+        if OPS[kernel.op].op_class not in MATRIX_CLASSES:
+            continue
+        key = (kernel.op, kernel.dtype, *kernel.dims.items())
+        if key not in known:
+            factor = flop_factor(kernel.op, kernel.dtype)
+            known[key] = float(factor * rules.matmul_flops(kernel.op, kernel.dims))
+        total += known[key]
+    return total
+
+
+def coverage_of(prediction: Prediction) -> Coverage:
+    """Shares of kernel time by label; all roofline for a graph without kernels."""
+    total_us = float(prediction.kernel_us.sum())
+    if total_us <= 0:
+        return Coverage(
+            learned=0.0, measured=0.0, transferred=0.0, roofline=1.0, opaque=0.0,
+            in_distribution=0.0,
+        )  # fmt: skip
+    weight = prediction.kernel_us / total_us
+
+    def share(label: str) -> float:
+        return float(weight[prediction.label == label].sum())
+
+    return Coverage(
+        learned=share("learned"),
+        measured=share("measured"),
+        transferred=share("transferred"),
+        roofline=share("roofline"),
+        opaque=share("opaque"),
+        in_distribution=float(np.sum(weight, where=prediction.in_distribution)),
+    )
+
+
+def _warnings(
+    workload: Workload,
+    prediction: Prediction,
+    device: Device,
+    memory: MemoryReport,
+    coverage: Coverage,
+) -> tuple[str, ...]:
+    """Memory first, then what the capture, the network and the coverage have to say."""
+    found: list[str] = [
+        *_memory_warnings(device, memory),
+        *workload.warnings,
+        *prediction.warnings,
+    ]
+    if coverage.opaque > 0:
+        found.append(f"{percent(coverage.opaque)} of the time is in opaque operations")
+    if coverage.in_distribution < _TRUSTED_SHARE:
+        found.append(
+            f"{percent(1 - coverage.in_distribution)} of the time is in kernels unlike those of "
+            "the training data"
+        )
+    return tuple(dict.fromkeys(found))
+
+
+def _memory_warnings(device: Device, memory: MemoryReport) -> Sequence[str]:
+    if memory.fits is None:
+        return [f"memory size of {device.id} is unknown: whether the program fits is not checked"]
+    if memory.fits:
+        return []
+    return [
+        f"does not fit: needs {gib(memory.peak_bytes)}, {device.id} has "
+        f"{gib(memory.capacity_bytes)} (parameters {gib(memory.parameters_bytes)}, gradients "
+        f"{gib(memory.gradients_bytes)}, optimizer {gib(memory.optimizer_bytes)}, activations "
+        f"{gib(memory.activations_bytes)}); the latency is hypothetical"
+    ]

@@ -1,0 +1,208 @@
+"""Estimates as text: for a terminal, a file or a notebook cell."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+from predictor.graph.ir import PHASES
+from predictor.report.estimate import Estimate
+from predictor.report.groups import KernelGroup
+from predictor.report.units import count, duration, duration_range, gib, percent
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+MIN_WIDTH = 120
+"""Below this, ids and numbers would be cut."""
+TEXT_WIDTH = 150
+TOP_GROUPS = 10
+_EXCLUDED = "inputs already on the device; no data loading, no host-to-device copy"
+
+
+def plain_text(view: RenderableType) -> str:
+    """A view as plain text, `TEXT_WIDTH` columns at most."""
+    from rich.console import Console
+
+    buffer = io.StringIO()
+    console = Console(file=buffer, width=TEXT_WIDTH, color_system=None, force_jupyter=False)
+    console.print(view)
+    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
+
+
+def estimate_text(estimate: Estimate) -> str:
+    """The estimate as plain text."""
+    return plain_text(estimate_view(estimate))
+
+
+def estimate_html(estimate: Estimate) -> str:
+    """A `<pre>` block with inline styles, for notebooks."""
+    from rich.console import Console
+
+    console = Console(file=io.StringIO(), width=TEXT_WIDTH, record=True, force_jupyter=False)
+    console.print(estimate_view(estimate))
+    return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
+
+
+def estimate_view(estimate: Estimate) -> RenderableType:
+    """What the command line prints: memory first when the program does not fit."""
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[RenderableType] = [Text(_headline(estimate), style="bold")]
+    parts += [_facts(estimate), Text(), _groups_table(estimate)]
+    if estimate.warnings:
+        parts.append(Text())
+        parts += [Text(f"warning: {text}", style="yellow") for text in estimate.warnings]
+    return Group(*parts)
+
+
+def _headline(estimate: Estimate) -> str:
+    workload = estimate.graph.workload
+    parts = [estimate.target, workload.mode, workload.dtype]
+    if workload.batch is not None:
+        size = f"batch {workload.batch}"
+        if workload.tokens is not None and workload.batch:
+            size += f" × {workload.tokens // workload.batch} tokens"
+        parts.append(size)
+    if workload.optimizer is not None:
+        parts.append(workload.optimizer)
+    return f"{', '.join(parts)}  on  {estimate.device.id}"
+
+
+def _facts(estimate: Estimate) -> Table:
+    """Two columns: what, and its value."""
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True, style="cyan")
+    grid.add_column(overflow="fold")
+    rows = [("memory", _memory_line(estimate))]
+    times = _time_rows(estimate)
+    rows = rows + times if estimate.hypothetical else times + rows
+    rows += [
+        ("captured", _captured_line(estimate)),
+        ("coverage", _coverage_line(estimate)),
+        ("context", _context_line(estimate)),
+    ]
+    for name, value in rows:
+        style = "bold red" if name == "memory" and estimate.hypothetical else ""
+        grid.add_row(name, Text(value, style="bold" if name == "step" else style))
+    return grid
+
+
+def _time_rows(estimate: Estimate) -> list[tuple[str, str]]:
+    step = estimate.step
+    line = (
+        f"{duration(step.latency_us)}   {step.level:.0%} interval "
+        f"{duration_range(step.lower_us, step.upper_us)}"
+    )
+    if rate := throughput(estimate):
+        line += f"   {rate}"
+    if estimate.hypothetical:
+        line += "   (hypothetical: does not fit)"
+    rows = [("step", line)]
+    for phase in PHASES:
+        if (interval := estimate.phases.get(phase)) is not None and len(estimate.phases) > 1:
+            span = duration_range(interval.lower_us, interval.upper_us)
+            rows.append((f"  {phase}", f"{duration(interval.latency_us)}   {span}"))
+    rows.append(("  holds", f"{', '.join(step.includes)}; {_EXCLUDED}"))
+    return rows
+
+
+def throughput(estimate: Estimate) -> str:
+    """Samples, or tokens, a second; empty when the batch is unknown."""
+    workload, seconds = estimate.graph.workload, estimate.step.latency_us / 1e6
+    if workload.batch is None or not seconds > 0:
+        return ""
+    if workload.tokens is not None:
+        return f"{workload.tokens / seconds:,.0f} tokens/s"
+    return f"{workload.batch / seconds:,.1f} samples/s"
+
+
+def _memory_line(estimate: Estimate) -> str:
+    memory = estimate.memory
+    verdict = {True: "fits", False: "DOES NOT FIT", None: "device memory unknown"}[memory.fits]
+    capacity = "" if memory.capacity_bytes is None else f" of {gib(memory.capacity_bytes)}"
+    return (
+        f"{gib(memory.peak_bytes)} peak{capacity}, {verdict}: "
+        f"parameters {gib(memory.parameters_bytes)}, gradients {gib(memory.gradients_bytes)}, "
+        f"optimizer {gib(memory.optimizer_bytes)}, activations {gib(memory.activations_bytes)}"
+    )
+
+
+def _captured_line(estimate: Estimate) -> str:
+    figures, tokens = estimate.workload, estimate.graph.workload.tokens
+    parts = [
+        f"{figures.parameters:,} parameters",
+        f"{count(figures.flops, 'FLOP')} ({count(figures.matmul_flops, 'FLOP')} in matrix "
+        "products, dense count)",
+        f"{count(figures.bytes, 'B')} moved",
+    ]
+    if tokens is not None:
+        parts.append(f"{tokens:,} tokens")
+    parts += [f"{figures.ops:,} framework calls", f"{figures.kernels:,} kernel launches"]
+    return ", ".join(parts)
+
+
+def _coverage_line(estimate: Estimate) -> str:
+    coverage = estimate.coverage
+    labels = ("learned", "measured", "transferred", "roofline", "opaque")
+    shares = [(name, getattr(coverage, name)) for name in labels]
+    shown = ", ".join(f"{name} {percent(share)}" for name, share in shares if share > 0)
+    return f"{shown} of kernel time; {percent(coverage.in_distribution)} in distribution"
+
+
+def _context_line(estimate: Estimate) -> str:
+    software = estimate.software
+    on = {True: "on", False: "off"}
+    return (
+        f"checkpoint {estimate.checkpoint}; {software.framework} {software.mode}; TF32 matmul "
+        f"{on[software.matmul_tf32]}, TF32 convolution {on[software.conv_tf32]}"
+    )
+
+
+def _groups_table(estimate: Estimate) -> Table:
+    from rich.table import Table
+
+    shown = estimate.groups[:TOP_GROUPS]
+    share = percent(sum(g.share for g in shown))
+    table = Table(
+        box=None,
+        padding=(0, 2, 0, 0),
+        title=f"costliest kernel groups: {len(shown)} of {len(estimate.groups)}, {share} of time",
+        title_justify="left",
+        title_style="bold",
+        header_style="cyan",
+    )
+    for name in ("share", "count"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in ("kernel", "phase"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("dims", overflow="fold")
+    table.add_column("dtype", no_wrap=True)
+    for name in ("each", "interval"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in ("bound", "label"):
+        table.add_column(name, no_wrap=True)
+    for group in shown:
+        table.add_row(*_group_cells(group))
+    return table
+
+
+def _group_cells(group: KernelGroup) -> tuple[str, ...]:
+    dims = " ".join(f"{name}={size}" for name, size in group.dims.items())
+    return (
+        percent(group.share),
+        f"{group.count:,}",
+        group.name,
+        group.phase,
+        dims,
+        group.dtype,
+        duration(group.latency_us),
+        duration_range(group.lower_us, group.upper_us),
+        group.bound,
+        group.label,
+    )
