@@ -1,0 +1,1 @@
+"""FLOPs, bytes and memory: one rule an op, plain arithmetic on dimensions."""

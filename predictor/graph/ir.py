@@ -110,6 +110,7 @@ class Kernel:
     dtype: str
     """Dtype of the arithmetic operands (a matmul under autocast: `bf16`)."""
     flops: float
+    """Arithmetic the kernel needs (causal attention: the pairs the mask leaves); bounds its time."""
     read_bytes: float
     write_bytes: float
     name: str = ""
@@ -117,6 +118,8 @@ class Kernel:
     module: str = ""
     launches: int = 1
     """Dependent launches inside (steps of a recurrent kernel, chunks of a multi-tensor one)."""
+    matmul_flops: float = 0.0
+    """FLOPs by the published dense convention, matrix ops only: what a report states."""
 
     @property
     def bytes(self) -> float:
@@ -138,3 +141,5 @@ class KernelGraph:
     """Framework calls by phase (views included): what the host must issue."""
     peak_activation_bytes: float = 0.0
     """Largest live sum of activations and gradients of activations."""
+    peak_step_bytes: float = 0.0
+    """Largest live sum of activations, gradients of parameters and temporaries of the optimizer."""

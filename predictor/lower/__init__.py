@@ -1,0 +1,1 @@
+"""Captured calls to launched kernels: one table a backend."""
