@@ -39,7 +39,7 @@ class FieldFact:
     unit: str | None
     meaning: str
     sources: tuple[FieldSource, ...]
-    """Those that agree first."""
+    """Those that agree first; among them, opened before derived before recalled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,14 +77,14 @@ def describe_device(name: str | Device | Path, *, source: str | None = None) -> 
         if value is None or value == ():
             unknown.append(field)
             continue
-        agreeing_first = tuple(sorted(sources.get(field, ()), key=lambda s: s.note != ""))
+        best_first = tuple(sorted(sources.get(field, ()), key=_rank))
         facts.append(
             FieldFact(
                 field=field,
                 value=value,
                 unit=spec.unit,
                 meaning=spec.meaning,
-                sources=agreeing_first,
+                sources=best_first,
             )
         )
     return DeviceDescription(
@@ -94,6 +94,11 @@ def describe_device(name: str | Device | Path, *, source: str | None = None) -> 
         facts=tuple(facts),
         unknown_fields=tuple(name for name in unknown if name != "unsupported_dtypes"),
     )
+
+
+def _rank(source: FieldSource) -> tuple[bool, int, bool]:
+    order = ("read", "derived", "memory", "measured").index(source.how_read)
+    return (source.note != "", order, "unnamed copy" in source.source_url)
 
 
 def _row(device: Device) -> DeviceRow:

@@ -28,7 +28,7 @@ _CUDNN_CLASSES = frozenset({"conv", "recurrent"})
 """Classes that obey `Software.conv_tf32`; the other matrix classes obey `matmul_tf32`."""
 
 _ALIASES: Mapping[str, str] = {"uint8": "int8", "complex64": "fp32", "complex128": "fp64"}
-_OTHER_DTYPES = frozenset({"int64", "int32", "int16", "bool"})
+_OTHER_DTYPES = ("int64", "int32", "int16", "bool")
 
 DTYPES: tuple[str, ...] = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4")
 """Dtypes that have a peak of their own."""
@@ -93,6 +93,25 @@ def max_clock_peak_tflops(
     )
 
 
+def arithmetic_dtype(device: Device, *, op_class: str, dtype: str, software: Software) -> str:
+    """The dtype whose hardware path the work takes: one of `DTYPES`.
+
+    `tf32` for fp32 matrix work where the software context and the device allow it, `fp32` for
+    fp16 without matrix units and for vector work, else the dtype itself.
+
+    Raises:
+        UnsupportedPrecision, ValueError: As `peak_tflops`, but an unknown rate is no error.
+    """
+    wanted = _checked_dtype(dtype)
+    if op_class in VECTOR_CLASSES:
+        return "fp64" if wanted == "fp64" else "fp32"
+    _check_matrix_class(device, op_class, wanted)
+    if wanted == "fp32" and _tf32_allowed(device, op_class, software):
+        return "tf32"
+    _check_path(device, wanted)
+    return "fp32" if wanted == "fp16" and "fp16_matrix" in device.unsupported_dtypes else wanted
+
+
 def mem_bw_gbps(device: Device) -> float:
     """Peak memory bandwidth, 1e9 bytes per second.
 
@@ -123,27 +142,34 @@ def supported_dtypes(device: Device) -> tuple[str, ...]:
 
 
 def _rates(device: Device, op_class: str, dtype: str, software: Software) -> list[_Rate]:
-    if dtype not in DTYPES and dtype not in _ALIASES and dtype not in _OTHER_DTYPES:
-        raise UnsupportedPrecision(
-            f"unknown dtype {dtype!r}; allowed: {', '.join((*DTYPES, *_ALIASES, *_OTHER_DTYPES))}"
-        )
+    wanted = _checked_dtype(dtype)
     if op_class in VECTOR_CLASSES:
-        return _vector_rates(device, dtype)
-    if op_class not in MATRIX_CLASSES:
-        raise ValueError(f"unknown op class {op_class!r}")
-    wanted = _ALIASES.get(dtype, dtype)
-    if wanted in _OTHER_DTYPES:
-        raise UnsupportedPrecision(
-            f"no device has a rated path for {op_class} in {dtype}; "
-            f"cast to one of {', '.join(supported_dtypes(device)) or 'no known dtype'}"
-        )
+        return _vector_rates(device, wanted)
+    _check_matrix_class(device, op_class, wanted)
     if wanted == "fp32" and _tf32_allowed(device, op_class, software):
-        tf32 = _required(device, "tf32")
-        return [*tf32, *_matrix_rates(device, "fp32")]
+        return [*_required(device, "tf32"), *_matrix_rates(device, "fp32")]
     rates = _required(device, wanted)
     if wanted == "fp16" and op_class == "conv" and "fp16_matrix" in device.unsupported_dtypes:
         rates = [*rates, *_known(device.peak_fp16_vector_tflops)]  # native half convolutions
     return rates
+
+
+def _checked_dtype(dtype: str) -> str:
+    wanted = _ALIASES.get(dtype, dtype)
+    if wanted not in DTYPES and wanted not in _OTHER_DTYPES:
+        allowed = ", ".join((*DTYPES, *_ALIASES, *_OTHER_DTYPES))
+        raise UnsupportedPrecision(f"unknown dtype {dtype!r}; allowed: {allowed}")
+    return wanted
+
+
+def _check_matrix_class(device: Device, op_class: str, dtype: str) -> None:
+    if op_class not in MATRIX_CLASSES:
+        raise ValueError(f"unknown op class {op_class!r}")
+    if dtype in _OTHER_DTYPES:
+        known = ", ".join(supported_dtypes(device)) or "no known dtype"
+        raise UnsupportedPrecision(
+            f"no device has a rated path for {op_class} in {dtype}; {device.id} knows {known}"
+        )
 
 
 def _tf32_allowed(device: Device, op_class: str, software: Software) -> bool:
@@ -155,18 +181,24 @@ def _tf32_allowed(device: Device, op_class: str, software: Software) -> bool:
     return software.matmul_tf32 and device.kind != "cpu"
 
 
-def _required(device: Device, dtype: str) -> list[_Rate]:
-    known = ", ".join(supported_dtypes(device)) or "none"
+def _check_path(device: Device, dtype: str) -> None:
     if not has_hardware_path(device, dtype):
+        known = ", ".join(supported_dtypes(device)) or "none"
         raise UnsupportedPrecision(
             f"{device.id} has no hardware path for {dtype} matrix work; "
             f"supported with a known rate: {known}"
         )
+
+
+def _required(device: Device, dtype: str) -> list[_Rate]:
+    _check_path(device, dtype)
     rates = _matrix_rates(device, dtype)
     if not rates:
+        known = ", ".join(supported_dtypes(device)) or "none"
+        instead = "switch TF32 off" if dtype == "tf32" else "use one of these"
         raise UnknownRateError(
-            f"{device.id}: the {dtype} peak is unknown; known: {known}; use one of these, or give "
-            f'the peak in a device file with base = "{device.id}" (docs/devices.md)'
+            f"{device.id}: the {dtype} peak is unknown; known: {known}; {instead}, or give the "
+            f'peak in a device file with base = "{device.id}" (docs/devices.md)'
         )
     return rates
 
@@ -181,7 +213,7 @@ def _matrix_rates(device: Device, dtype: str) -> list[_Rate]:
 
 
 def _vector_rates(device: Device, dtype: str) -> list[_Rate]:
-    if dtype in ("fp64", "complex128"):
+    if dtype == "fp64":
         if "fp64" in device.unsupported_dtypes:
             raise UnsupportedPrecision(f"{device.id} has no hardware path for fp64")
         rates = _known(device.peak_fp64_tflops)

@@ -31,6 +31,8 @@ def test_one_device_with_its_sources():
     assert (bandwidth.value, bandwidth.unit) == (2039, "GB/s")
     assert len(bandwidth.sources) >= 2
     assert all(source.source_url and source.how_read for source in bandwidth.sources)
+    assert bandwidth.sources[0].how_read == "read"
+    assert bandwidth.sources[0].note == ""
     notes = [source.note for source in bandwidth.sources]
     assert notes == sorted(notes, key=bool)
     json.dumps(dataclasses.asdict(about), allow_nan=False)

@@ -15,6 +15,7 @@ from predictor.hardware.peaks import (
     DTYPES,
     MATRIX_CLASSES,
     VECTOR_CLASSES,
+    arithmetic_dtype,
     max_clock_peak_tflops,
     mem_bw_gbps,
     peak_tflops,
@@ -260,6 +261,14 @@ def test_unknown_rates_say_so(device_id, dtype):
         peak(device_id, dtype)
 
 
+def test_unknown_tf32_rate_names_the_switch():
+    orin = "nvidia-jetson-agx-orin-64gb"
+    with pytest.raises(UnknownRateError, match=r"tf32 peak is unknown; .*; switch TF32 off"):
+        peak(orin, op_class="conv")
+    assert peak(orin, op_class="conv", software=Software(conv_tf32=False)) == 5.325
+    assert peak(orin) == 5.325
+
+
 def test_cpus_and_tpus_work():
     assert peak("intel-xeon-gold-6240") == 2.995
     assert peak("google-tpu-v5e", "bf16") == 197
@@ -307,6 +316,34 @@ def test_every_device_answers_or_says_why(device):
                 assert dtype in known or dtype in ("uint8", "complex64", "complex128")
     if device.memory_bw_gbps is not None:
         assert mem_bw_gbps(device) == device.memory_bw_gbps
+
+
+@pytest.mark.parametrize(
+    ("device_id", "op_class", "dtype", "software", "path"),
+    [
+        ("nvidia-a100-sxm-80gb", "matmul", "fp32", DEFAULTS, "fp32"),
+        ("nvidia-a100-sxm-80gb", "matmul", "fp32", HIGH, "tf32"),
+        ("nvidia-a100-sxm-80gb", "conv", "fp32", DEFAULTS, "tf32"),
+        ("nvidia-a100-sxm-80gb", "recurrent", "fp32", DEFAULTS, "tf32"),
+        ("nvidia-a100-sxm-80gb", "norm", "bf16", DEFAULTS, "fp32"),
+        ("nvidia-a100-sxm-80gb", "norm", "complex128", DEFAULTS, "fp64"),
+        ("nvidia-v100-sxm2-32gb", "conv", "fp32", DEFAULTS, "fp32"),
+        ("nvidia-p100-pcie-16gb", "matmul", "fp16", DEFAULTS, "fp32"),
+        ("nvidia-v100-sxm2-32gb", "matmul", "fp16", DEFAULTS, "fp16"),
+        ("amd-mi300x", "conv", "fp32", DEFAULTS, "fp32"),
+        ("google-tpu-v4", "matmul", "fp32", DEFAULTS, "fp32"),  # supported, rate unknown
+    ],
+)
+def test_path_of_the_arithmetic(device_id, op_class, dtype, software, path):
+    found = arithmetic_dtype(
+        CATALOGUE[device_id], op_class=op_class, dtype=dtype, software=software
+    )
+    assert found == path
+
+
+def test_path_of_the_arithmetic_is_refused_like_the_peak():
+    with pytest.raises(UnsupportedPrecision, match="no hardware path for bf16"):
+        arithmetic_dtype(CATALOGUE["nvidia-t4"], op_class="matmul", dtype="bf16", software=DEFAULTS)
 
 
 def test_supported_dtypes():
