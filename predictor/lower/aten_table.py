@@ -160,7 +160,8 @@ ROWS: tuple[Row, ...] = (
     Row("scatter", movement.scatter,
         "scatter scatter_add scatter_reduce index_put _index_put_impl _unsafe_index_put index_add "
         "index_copy index_fill index_reduce masked_scatter put bincount histc"),
-    Row("copy", movement.copy, "clone contiguous _to_copy to type_as float half bfloat16"),
+    Row("copy", movement.copy,
+        "clone contiguous _to_copy to type_as float half bfloat16 reshape flatten ravel"),
     Row("copy", movement.copy_into, "copy"),
     Row("copy", movement.rearrange,
         "cat concat concatenate stack hstack vstack roll flip repeat repeat_interleave "

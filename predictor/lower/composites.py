@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from predictor.cost.matrix import rnn_flops
+from predictor.cost.matrix import rnn_weights
 from predictor.cost.optimizers import OPTIMIZER_CALLS, even_sizes, step_cost, step_launches
 from predictor.cost.rules import flops, matmul_flops
 from predictor.errors import CostRuleError
@@ -51,16 +51,18 @@ def sdpa(node: OpNode, op: str) -> list[Draft]:
 def rnn(node: OpNode, op: str) -> list[Draft]:
     """One library call of `steps x layers x directions` dependent launches.
 
-    A projected LSTM feeds `proj_size` states back and on, and projects every step.
+    A projected LSTM feeds `proj_size` states back and on, and projects every step; sequences
+    packed by length have fewer `rows` than steps times batch.
     """
     dims = _dims(node, op)
     proj = as_int(node.attrs.get("proj_size"), 0)
-    work = rnn_flops(dims)
+    rows = as_int(node.attrs.get("rows"), dims["steps"] * dims["batch"])
+    weights = rnn_weights(dims)
     if proj:
         hidden, both, later = dims["hidden_size"], dims["directions"], dims["layers"] - 1
         into = dims["input_size"] + proj + later * (both + 1) * proj
         weights = both * (dims["gates"] * hidden * into + dims["layers"] * proj * hidden)
-        work = 2 * dims["steps"] * dims["batch"] * weights
+    work = 2 * rows * weights
     if op == "rnn_backward":
         work *= 2
     return [

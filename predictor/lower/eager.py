@@ -57,6 +57,9 @@ def _drafts(node: OpNode, *, allow_opaque: bool) -> Sequence[Draft]:
         return ()
     if _is_alias(node):
         return ()
+    if "transfer" in node.attrs:
+        dims = {"numel": sum(spec.numel for spec in node.outputs)}
+        return [Draft(op="transfer", dims=dims, reads=node.inputs, writes=node.outputs)]
     row = find(op)
     if row is None:
         if not allow_opaque:

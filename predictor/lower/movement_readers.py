@@ -234,30 +234,31 @@ def nll_loss_backward(node: OpNode, op: str) -> list[Draft]:
 
 
 def _lists(node: OpNode) -> int:
-    """Number of equal tensor lists that a foreach call was given."""
-    shapes = [s.shape for s in node.inputs]
-    lengths = [len(node.outputs)] if node.outputs else [len(shapes) // n for n in (4, 3, 2)]
-    for length in lengths:
-        if length and len(shapes) >= length and len(shapes) % length == 0:
-            parts = [shapes[i : i + length] for i in range(0, len(shapes), length)]
-            if all(part == parts[0] for part in parts):
-                return len(parts)
-    return 1
+    """Tensor lists that a foreach call was given, by its name and overload."""
+    overload = node.attrs.get("overload", node.op.split(".")[-1])
+    if "addcmul" in node.op or "addcdiv" in node.op:
+        return 3
+    if "lerp" in node.op:
+        return 3 if overload == "List" else 2
+    return 2 if overload == "List" or "_foreach_copy" in node.op else 1
 
 
 def foreach(node: OpNode, op: str) -> list[Draft]:
     """A multi-tensor call: one kernel row, launched in chunks."""
     lists = _lists(node)
-    per_list = max(1, len(node.inputs) // lists)
-    first = node.inputs[:per_list]
+    first = node.inputs[: max(1, len(node.inputs) // lists)]
+    if node.attrs.get("overload") == "Tensor" and len(first) > 1:
+        first = first[:-1]  # the scalar comes as a tensor behind the list
     sizes = [s.numel for s in first]
-    depth = min(5, lists + (0 if _is_inplace(node) else 1))
+    depth = lists + (0 if _is_inplace(node) else 1)
     launches = max(1, pass_launches(sizes, depth=depth))
-    writes = node.outputs or first
     dims = elementwise_dims(sum(sizes), lists, 1)
     if op == "reduction":
         dims = {"rows": len(first), "cols": max(1, sum(sizes) // len(first))}
-    return [Draft(op=op, dims=dims, reads=node.inputs, writes=writes, launches=launches)]
+    elif op == "fill":
+        dims["inputs"] = 0
+    reads = () if op == "fill" else node.inputs
+    return [Draft(op=op, dims=dims, reads=reads, writes=node.outputs or first, launches=launches)]
 
 
 def collective(node: OpNode, op: str) -> list[Draft]:
