@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
+from predictor.cost.memory import memory_report
 from predictor.graph.ir import Kernel, KernelGraph, Workload
 from predictor.graph.ops import OPS
 from predictor.hardware.device import Device, Software
 from predictor.nn.prediction import Interval, Prediction
+from predictor.report.assemble import assemble
+from predictor.report.estimate import Estimate
 
 LAUNCH_US = 2.0
 
@@ -59,6 +62,7 @@ def linear(phase: str, *, m: int = 8, n: int = 16, k: int = 4, dtype: str = "fp3
         dims={"batch": 1, "m": m, "n": n, "k": k},
         dtype=dtype,
         flops=2.0 * m * n * k,
+        matmul_flops=2.0 * m * n * k,
         read_bytes=4.0 * (m * k + n * k),
         write_bytes=4.0 * m * n,
         name="aten.addmm",
@@ -107,6 +111,30 @@ def make_graph() -> Callable[..., KernelGraph]:
             edge_bytes=(512.0, 512.0),
             host_ops={"forward": 2, "backward": 1, "optimizer": 1},
             peak_activation_bytes=1024.0,
+        )
+
+    return make
+
+
+@pytest.fixture
+def make_estimate(
+    network: RooflineNetwork, make_graph: Callable[..., KernelGraph], device: Device
+) -> Callable[..., Estimate]:
+    """Make an estimate of the tiny program; `memory_gib` sizes the device."""
+
+    def make(*, memory_gib: float | None = 1.0, **changes: object) -> Estimate:
+        graph = make_graph(**changes)
+        sized = replace(device, memory_gib=memory_gib, memory_reported_gib=memory_gib)
+        return assemble(
+            graph,
+            network.predict(graph, sized, Software()),
+            target="tiny",
+            ops=7,
+            device=sized,
+            software=Software(),
+            memory=memory_report(graph, sized),
+            checkpoint=network.name,
+            provenance={"code_version": "1"},
         )
 
     return make

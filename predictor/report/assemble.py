@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from predictor.cost import rules
-from predictor.cost.rules import MATRIX_CLASSES, flop_factor
 from predictor.graph.ir import KernelGraph, Workload
-from predictor.graph.ops import OPS
 from predictor.hardware.device import Device, Software
 from predictor.nn.prediction import Prediction
 from predictor.report.estimate import Coverage, Estimate, StepTime, WorkloadFigures
@@ -87,28 +84,13 @@ def workload_figures(graph: KernelGraph, ops: int) -> WorkloadFigures:
     return WorkloadFigures(
         parameters=workload.parameters,
         flops=float(sum(k.flops for k in graph.kernels)),
-        matmul_flops=matmul_flops(graph),
+        matmul_flops=float(sum(k.matmul_flops for k in graph.kernels)),
         bytes=float(sum(k.bytes for k in graph.kernels)),
         batch=workload.batch,
         dtype=workload.dtype,
         ops=ops,
         kernels=sum(k.launches for k in graph.kernels),
     )
-
-
-def matmul_flops(graph: KernelGraph) -> float:
-    """FLOPs of matrix products, convolutions and attention by the published dense convention."""
-    known: dict[tuple[object, ...], float] = {}
-    total = 0.0
-    for kernel in graph.kernels:
-        if OPS[kernel.op].op_class not in MATRIX_CLASSES:
-            continue
-        key = (kernel.op, kernel.dtype, *kernel.dims.items())
-        if key not in known:
-            factor = flop_factor(kernel.op, kernel.dtype)
-            known[key] = float(factor * rules.matmul_flops(kernel.op, kernel.dims))
-        total += known[key]
-    return total
 
 
 def coverage_of(prediction: Prediction) -> Coverage:
@@ -158,13 +140,21 @@ def _warnings(
 
 
 def _memory_warnings(device: Device, memory: MemoryReport) -> Sequence[str]:
-    if memory.fits is None:
-        return [f"memory size of {device.id} is unknown: whether the program fits is not checked"]
-    if memory.fits:
-        return []
+    if memory.fits is not False:
+        return memory.warnings
     return [
         f"does not fit: needs {gib(memory.peak_bytes)}, {device.id} has "
-        f"{gib(memory.capacity_bytes)} (parameters {gib(memory.parameters_bytes)}, gradients "
-        f"{gib(memory.gradients_bytes)}, optimizer {gib(memory.optimizer_bytes)}, activations "
-        f"{gib(memory.activations_bytes)}); the latency is hypothetical"
+        f"{gib(memory.capacity_bytes)} to use ({itemised(memory)}); the latency is hypothetical"
     ]
+
+
+def itemised(memory: MemoryReport) -> str:
+    """The items that are there, in GiB: `parameters 2.88 GiB, gradients …`."""
+    items = {
+        "parameters": memory.parameters_bytes,
+        "gradients": memory.gradients_bytes,
+        "optimizer": memory.optimizer_bytes,
+        "activations": memory.activations_bytes,
+        "inputs": memory.inputs_bytes,
+    }
+    return ", ".join(f"{name} {gib(size)}" for name, size in items.items() if size)

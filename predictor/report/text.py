@@ -6,6 +6,7 @@ import io
 from typing import TYPE_CHECKING
 
 from predictor.graph.ir import PHASES
+from predictor.report.assemble import itemised
 from predictor.report.estimate import Estimate
 from predictor.report.groups import KernelGroup
 from predictor.report.units import count, duration, duration_range, gib, percent
@@ -125,12 +126,8 @@ def throughput(estimate: Estimate) -> str:
 def _memory_line(estimate: Estimate) -> str:
     memory = estimate.memory
     verdict = {True: "fits", False: "DOES NOT FIT", None: "device memory unknown"}[memory.fits]
-    capacity = "" if memory.capacity_bytes is None else f" of {gib(memory.capacity_bytes)}"
-    return (
-        f"{gib(memory.peak_bytes)} peak{capacity}, {verdict}: "
-        f"parameters {gib(memory.parameters_bytes)}, gradients {gib(memory.gradients_bytes)}, "
-        f"optimizer {gib(memory.optimizer_bytes)}, activations {gib(memory.activations_bytes)}"
-    )
+    capacity = "" if memory.capacity_bytes is None else f" of {gib(memory.capacity_bytes)} usable"
+    return f"{gib(memory.peak_bytes)} peak{capacity}, {verdict}: {itemised(memory)}"
 
 
 def _captured_line(estimate: Estimate) -> str:
