@@ -142,12 +142,17 @@ OPTIMIZER_CALLS: Mapping[str, str] = {
 
 
 def step_cost(call: str, attrs: Mapping[str, object]) -> OptimizerCost:
-    """The passes behind a composite optimizer call, by its attributes."""
+    """The passes behind a composite optimizer call, by its attributes (`momentum`, `fused`, …).
+
+    Adam proper (`kind`) has AdamW's passes without the decay.
+    """
 
     def number(name: str) -> float:
         value = attrs.get(name, 0.0)
         return float(value) if isinstance(value, (int, float)) else 0.0
 
+    if attrs.get("kind") == "Adam" and not attrs.get("fused"):
+        return ADAM
     return optimizer_cost(
         OPTIMIZER_CALLS[call],
         momentum=number("momentum"),

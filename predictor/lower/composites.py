@@ -10,7 +10,7 @@ from predictor.cost.rules import flops, matmul_flops
 from predictor.errors import CostRuleError
 from predictor.graph.ir import DTYPE_BYTES, OpNode
 from predictor.graph.ops import OPS
-from predictor.lower.draft import Draft, Reader, arithmetic_dtype, as_int
+from predictor.lower.draft import Draft, Reader, arithmetic_dtype, as_int, size_bytes
 
 
 def _dims(node: OpNode, op: str) -> dict[str, int]:
@@ -87,18 +87,18 @@ def sparse_mm(node: OpNode, op: str) -> list[Draft]:
 def optimizer(node: OpNode, op: str) -> list[Draft]:
     """All passes of one step over one group of parameters, as a single row.
 
-    Traffic is what the passes stream together, an element of the parameters' dtype each.
+    Inputs are the parameters; traffic is what all passes stream, in the parameters' dtypes.
     """
     dims = _dims(node, op)
     if dims["numel"] == 0:
         return []
     cost = step_cost(node.op, node.attrs)
-    sizes = [s.numel for s in node.inputs if s.role == "parameter"]
+    sizes = [s.numel for s in node.inputs]
+    dtype = arithmetic_dtype(node.inputs, node.outputs)
+    streamed = sum(size_bytes(s) for s in node.inputs)
     if sum(sizes) != dims["numel"]:
         sizes = list(even_sizes(dims["numel"], dims["tensors"]))
-    named = node.attrs.get("dtype")
-    dtype = str(named) if named in DTYPE_BYTES else arithmetic_dtype(node.inputs, node.outputs)
-    width = DTYPE_BYTES[dtype]
+        streamed = dims["numel"] * DTYPE_BYTES[dtype]
     return [
         Draft(
             op=op,
@@ -106,8 +106,8 @@ def optimizer(node: OpNode, op: str) -> list[Draft]:
             reads=node.inputs,
             writes=node.outputs,
             dtype=dtype,
-            read_bytes=cost.reads * dims["numel"] * width,
-            write_bytes=cost.writes * dims["numel"] * width,
+            read_bytes=cost.reads * streamed,
+            write_bytes=cost.writes * streamed,
             flops=float(cost.flops * dims["numel"]),
             launches=max(1, step_launches(cost, sizes)),
             name=op,

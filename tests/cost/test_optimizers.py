@@ -118,3 +118,4 @@ def test_calls_carry_their_options():
     assert optimizers.step_cost("predictor.sgd", {"momentum": 0.9}) is SGD_MOMENTUM
     assert optimizers.step_cost("predictor.sgd", {"momentum": 0}) is SGD
     assert optimizers.step_cost("predictor.adamw", {"fused": True}) is ADAMW_FUSED
+    assert optimizers.step_cost("predictor.adamw", {"kind": "Adam"}) is optimizers.ADAM
