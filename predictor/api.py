@@ -41,7 +41,7 @@ class Predictor(Protocol):
         """Latency of every kernel and of the step."""
 
 
-Target: TypeAlias = "str | OpGraph | nn.Module"
+Target: TypeAlias = "str | OpGraph | nn.Module | Callable[..., object]"
 Loss: TypeAlias = "Callable[[object], Tensor]"
 Checkpoint: TypeAlias = "str | Path | Predictor"
 
@@ -77,19 +77,19 @@ def capture(
     """The ops a program runs, without running it and without the device.
 
     Args:
-        target: a zoo name (`gpt2-large`), `file.py:function`, a module, or a graph captured
-            before, which comes back as it is.
+        target: a zoo name (`gpt2-large`), `file.py:function`, a module, a step function, or a
+            graph captured before, which comes back as it is.
         inputs: for a module: its input, a tuple of positional ones, a dict of keyword ones, or
             `(args, kwargs)`. Tensors give shapes and dtypes; their values are not read.
         mode: `infer` (one forward) or `train` (forward, loss, backward, optimizer); inference
             when not given.
-        dtype: `fp32`, `bf16`, `fp16`, `amp-bf16` or `amp-fp16`. A named target is built in it; a
-            module keeps its own parameters, so only its own dtype or an `amp-` one goes.
+        dtype: `fp32`, `bf16`, `fp16` (parameters and inputs are taken in it), `amp-bf16` or
+            `amp-fp16` (autocast); as they are when not given.
         optimizer: `adamw` (when not given) or `sgd`, training only.
         batch: batch size of a named target.
         seq: sequence length of a named target.
-        loss: maps the module's output to a scalar, training only; a sum of the outputs when not
-            given.
+        loss: maps the module's output to a scalar, training only; when not given the output's
+            own loss, else cross-entropy for logits, else the mean.
 
     Raises:
         CaptureError: the program cannot be captured; the message says where and what to pass.
@@ -99,21 +99,25 @@ def capture(
         _check_captured(target, mode=mode, dtype=dtype, batch=batch, seq=seq, optimizer=optimizer)
         return target
     _check_request(mode=mode, dtype=dtype, optimizer=optimizer)
-    mode = mode or "infer"
-    optimizer = (optimizer or DEFAULT_OPTIMIZER) if mode == "train" else None
     if isinstance(target, str):
-        from predictor.capture.target import capture_target
-
         if inputs is not None or loss is not None:
             raise CaptureError(
                 f"target {target!r} brings its own inputs and loss; pass a module to give them"
             )
+        from predictor.capture.target import capture_target
+
+        mode = mode or "infer"
         return capture_target(
-            target, mode=mode, batch=batch, seq=seq, dtype=dtype, optimizer=optimizer
+            target,
+            mode=mode,
+            batch=batch,
+            seq=seq,
+            dtype=dtype,
+            optimizer=_optimizer(mode, optimizer),
         )
     if batch is not None or seq is not None:
         raise CaptureError("batch and seq size a named target; a module's inputs have their own")
-    return _capture_module(target, inputs, mode=mode, dtype=dtype, optimizer=optimizer, loss=loss)
+    return _capture_program(target, inputs, mode=mode, dtype=dtype, optimizer=optimizer, loss=loss)
 
 
 def estimate(
@@ -237,9 +241,9 @@ def _estimate(
     network: Predictor,
     software: Software,
 ) -> Estimate:
-    from predictor.version import code_version
     from predictor.cost.memory import memory_report
     from predictor.report.assemble import assemble
+    from predictor.version import code_version
 
     return assemble(
         kernels,
@@ -297,35 +301,55 @@ def _check_request(*, mode: str | None, dtype: str | None, optimizer: str | None
         raise CaptureError(f"optimizer {optimizer!r} needs a training step: mode='train' (--train)")
 
 
-def _capture_module(
-    module: nn.Module,
+def _capture_program(
+    program: nn.Module | Callable[..., object],
     inputs: object,
     *,
-    mode: Mode,
+    mode: Mode | None,
     dtype: str | None,
     optimizer: str | None,
     loss: Loss | None,
 ) -> OpGraph:
-    from predictor.capture.torch import capture_module
+    """A module, or a step function of the user's own."""
+    from torch import nn
+
+    from predictor.capture.torch import capture_module, capture_step
 
     args, kwargs = split_inputs(inputs)
-    graph = capture_module(
-        module,
-        args,
-        kwargs,
-        mode=mode,
-        loss=loss,
-        optimizer=optimizer,
-        amp=dtype.removeprefix("amp-") if dtype and dtype.startswith("amp-") else None,
-        name=type(module).__name__,
-    )
-    if dtype is not None and dtype != graph.workload.dtype:
-        raise CaptureError(
-            f"dtype {dtype!r} was asked for, but the module's parameters are "
-            f"{graph.workload.dtype}: convert the module first (`module.to(torch.bfloat16)`), or "
-            "pass an amp- dtype"
+    amp = dtype.removeprefix("amp-") if dtype is not None and dtype.startswith("amp-") else None
+    if isinstance(program, nn.Module):
+        mode = mode or "infer"
+        return capture_module(
+            program,
+            args,
+            kwargs,
+            mode=mode,
+            loss=loss,
+            optimizer=_optimizer(mode, optimizer),
+            amp=amp,
+            dtype=dtype if amp is None else None,
         )
-    return graph
+    if not callable(program):
+        raise CaptureError(
+            f"cannot capture a {type(program).__name__}: pass a module, a step function, a zoo "
+            "name, file.py:function, or a captured graph"
+        )
+    fixed = {
+        "mode": mode,
+        "optimizer": optimizer,
+        "loss": loss,
+        "dtype": dtype if amp is None else None,
+    }
+    for name, value in fixed.items():
+        if value is not None:
+            raise CaptureError(
+                f"a step function decides its own {name}: leave {name}={value!r} out"
+            )
+    return capture_step(program, args, kwargs, amp=amp)
+
+
+def _optimizer(mode: Mode, optimizer: str | None) -> str | None:
+    return (optimizer or DEFAULT_OPTIMIZER) if mode == "train" else None
 
 
 def split_inputs(inputs: object) -> tuple[tuple[object, ...], Mapping[str, object]]:
