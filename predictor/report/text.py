@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 MIN_WIDTH = 120
 """Below this, ids and numbers would be cut."""
-TEXT_WIDTH = 150
+TEXT_WIDTH = 160
 TOP_GROUPS = 10
 _EXCLUDED = "inputs already on the device; no data loading, no host-to-device copy"
 
@@ -85,6 +85,7 @@ def _facts(estimate: Estimate) -> Table:
     rows = rows + times if estimate.hypothetical else times + rows
     rows += [
         ("captured", _captured_line(estimate)),
+        ("work", _work_line(estimate)),
         ("coverage", _coverage_line(estimate)),
         ("context", _context_line(estimate)),
     ]
@@ -132,16 +133,20 @@ def _memory_line(estimate: Estimate) -> str:
 
 def _captured_line(estimate: Estimate) -> str:
     figures, tokens = estimate.workload, estimate.graph.workload.tokens
-    parts = [
-        f"{figures.parameters:,} parameters",
-        f"{count(figures.flops, 'FLOP')} ({count(figures.matmul_flops, 'FLOP')} in matrix "
-        "products, dense count)",
-        f"{count(figures.bytes, 'B')} moved",
-    ]
+    parts = [f"{figures.parameters:,} parameters"]
     if tokens is not None:
         parts.append(f"{tokens:,} tokens")
     parts += [f"{figures.ops:,} framework calls", f"{figures.kernels:,} kernel launches"]
     return ", ".join(parts)
+
+
+def _work_line(estimate: Estimate) -> str:
+    figures = estimate.workload
+    return (
+        f"{count(figures.flops, 'FLOP')}, by the published dense convention "
+        f"{count(figures.matmul_flops, 'FLOP')} in matrix products; "
+        f"{count(figures.bytes, 'B')} moved"
+    )
 
 
 def _coverage_line(estimate: Estimate) -> str:

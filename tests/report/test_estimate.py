@@ -152,7 +152,7 @@ def test_text_names_what_a_reader_needs(make_estimate: Make) -> None:
     ):  # fmt: skip
         assert expected in text
     assert "warning" not in text
-    assert max(len(line) for line in text.splitlines()) <= 150
+    assert max(len(line) for line in text.splitlines()) <= 160
 
 
 def test_tokens_are_echoed(make_estimate: Make) -> None:
