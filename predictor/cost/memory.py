@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from predictor.cost.liveness import memory_peaks
-from predictor.cost.optimizers import OptimizerCost, optimizer_cost
+from predictor.cost.optimizers import OptimizerCost, captured_state_bytes, optimizer_cost
 from predictor.graph.ir import DTYPE_BYTES, KernelGraph, OpGraph, Workload
 from predictor.hardware.device import Device
 
@@ -70,29 +70,21 @@ def memory_report(
     *,
     momentum: float = 0.0,
     fused: bool = False,
-    parameter_tensors: int | None = None,
 ) -> MemoryReport:
     """Itemised device memory of a step, and whether the device holds it.
 
     Args:
         graph: a captured program or its kernels.
         device: None leaves `fits` open.
-        optimizer: `adamw`, `sgd`, …; the captured one by default.
-        momentum: of SGD, which keeps a buffer then.
-        fused: of AdamW, which keeps no temporary then.
-        parameter_tensors: tensors with a step counter; what the optimizer's kernels count by
-            default, else left out (4 bytes each).
+        optimizer: `adamw`, `sgd`, …, if another than the captured one (its step counters, 4 bytes
+            a tensor, are left out then).
+        momentum: of that SGD, which keeps a buffer then.
+        fused: whether that AdamW is the fused one.
     """
     work = graph.workload
     peaks = _peaks(graph)
     training = work.mode == "train"
-    name = (optimizer or work.optimizer) if training else None
-    states = 0
-    if name is not None:
-        op = name if name in ("adamw", "sgd") else "optimizer_other"
-        cost = optimizer_cost(op, momentum=momentum or _captured_momentum(graph), fused=fused)
-        tensors = parameter_tensors if parameter_tensors is not None else _tensors(graph)
-        states = optimizer_state_bytes(work.trainable_bytes, tensors, cost)
+    states = _state_bytes(graph, optimizer, momentum=momentum, fused=fused) if training else 0
     gradients = work.trainable_bytes if training else 0
     resident = work.parameters_bytes + work.buffers_bytes + work.inputs_bytes + states
     peak = resident + max(peaks[1], peaks[0], float(gradients))
@@ -118,23 +110,25 @@ def _peaks(graph: KernelGraph | OpGraph) -> tuple[float, float]:
     return peaks.activation_bytes, peaks.step_bytes
 
 
-def _tensors(graph: KernelGraph | OpGraph) -> int:
-    if isinstance(graph, KernelGraph):
-        return sum(k.dims["tensors"] for k in graph.kernels if k.phase == "optimizer"
-                   and "tensors" in k.dims)  # fmt: skip
-    counts = [n.attrs.get("tensors", 0) for n in graph.nodes if n.phase == "optimizer"]
-    return sum(c for c in counts if isinstance(c, int))
-
-
-def _captured_momentum(graph: KernelGraph | OpGraph) -> float:
-    """Momentum of a captured SGD step: from its attributes, or from the passes it streams."""
-    if isinstance(graph, KernelGraph):
-        sgd = [k for k in graph.kernels if k.op == "sgd" and k.dims["numel"]]
-        width = [DTYPE_BYTES[k.dtype] * k.dims["numel"] for k in sgd]
-        buffered = any(k.write_bytes >= 3 * w for k, w in zip(sgd, width, strict=True))
-        return 1.0 if buffered else 0.0
-    values = [n.attrs.get("momentum", 0.0) for n in graph.nodes if n.op == "predictor.sgd"]
-    return max((float(v) for v in values if isinstance(v, (int, float))), default=0.0)
+def _state_bytes(
+    graph: KernelGraph | OpGraph, optimizer: str | None, *, momentum: float, fused: bool
+) -> int:
+    """State of the captured optimizer, or of another one over the same parameters."""
+    work = graph.workload
+    if optimizer in (None, work.optimizer) and not momentum:
+        known = (
+            graph.optimizer_bytes
+            if isinstance(graph, KernelGraph)
+            else (captured_state_bytes(graph))
+        )
+        if known is not None:
+            return known
+    name = optimizer or work.optimizer
+    if name is None:
+        return 0
+    op = name if name in ("adamw", "sgd") else "optimizer_other"
+    cost = optimizer_cost(op, momentum=momentum, fused=fused)
+    return optimizer_state_bytes(work.trainable_bytes, 0, cost)
 
 
 def usable_bytes(device: Device | None) -> int | None:

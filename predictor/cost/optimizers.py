@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from predictor.cost.rule import Rule
+from predictor.graph.ir import OpGraph
 
 CHUNK_ELEMENTS = 65536
 """`kChunkSize`: elements of one block."""
@@ -159,6 +160,25 @@ def step_cost(call: str, attrs: Mapping[str, object]) -> OptimizerCost:
         weight_decay=number("weight_decay"),
         fused=bool(attrs.get("fused", False)),
     )
+
+
+def captured_state_bytes(graph: OpGraph) -> int | None:
+    """Persistent state of the captured optimizer steps, None when there are none.
+
+    Linear(1000, 1000) under AdamW: 2 * 4,004,000 + 2 * 4 = 8,008,008 bytes in fp32; states
+    follow the parameters' dtype (no fp32 master weights).
+    """
+    total = None
+    for node in graph.nodes:
+        if node.op not in OPTIMIZER_CALLS:
+            continue
+        known = node.attrs.get("state_bytes")
+        if not isinstance(known, int):
+            cost = step_cost(node.op, node.attrs)
+            held = sum(spec.storage_bytes for spec in node.inputs)
+            known = cost.states * held + cost.step_bytes * len(node.inputs)
+        total = (total or 0) + known
+    return total
 
 
 def pass_launches(sizes: Iterable[int], *, depth: int, scalars: bool = False) -> int:

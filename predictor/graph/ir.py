@@ -143,3 +143,5 @@ class KernelGraph:
     """Largest live sum of activations and gradients of activations."""
     peak_step_bytes: float = 0.0
     """Largest live sum of activations, gradients of parameters and temporaries of the optimizer."""
+    optimizer_bytes: int | None = None
+    """Persistent state of the captured optimizer; None without an update."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from predictor.cost.liveness import memory_peaks
-from predictor.cost.optimizers import OPTIMIZER_CALLS, step_cost
+from predictor.cost.optimizers import OPTIMIZER_CALLS, captured_state_bytes, step_cost
 from predictor.cost.rules import MATRIX_CLASSES, RULES, flop_factor
 from predictor.errors import CostRuleError
 from predictor.graph.ir import Kernel, KernelGraph, OpGraph, OpNode
@@ -43,6 +43,7 @@ def lower_eager(graph: OpGraph, *, allow_opaque: bool = False) -> KernelGraph:
         host_ops=host_ops,
         peak_activation_bytes=peaks.activation_bytes,
         peak_step_bytes=peaks.step_bytes,
+        optimizer_bytes=captured_state_bytes(graph),
     )
 
 
