@@ -1,0 +1,256 @@
+"""The dispatch mode: sees every framework call below autograd and hands it to the recorder.
+
+Device tensors are meta tensors. Tensors on the CPU are host tensors: calls on them alone run for
+real and launch nothing; one that meets a device tensor is taken to the device as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from predictor.capture.layout import convolution_layout
+from predictor.capture.recorder import Recorder
+from predictor.capture.specs import DTYPE_NAMES
+from predictor.errors import CaptureError
+
+META = torch.device("meta")
+
+NOISE: frozenset[str] = frozenset(
+    {
+        "aten.detach",  # autograd's own bookkeeping under a mode: no call of the real run
+        "aten.alias",
+        "aten.lift_fresh",
+        "aten.is_same_size",
+        "aten.is_pinned",
+        "aten._has_compatible_shallow_copy_type",
+    }
+)
+"""Calls that neither compute nor are made by the real run."""
+
+DATA_DEPENDENT: dict[str, str] = {
+    "aten._local_scalar_dense": "reads the value of a tensor (`.item()`, `float()`, `if tensor:`)",
+    "aten.nonzero": "makes a shape that depends on values (`nonzero`, boolean mask indexing)",
+    "aten.nonzero_static": "makes a shape that depends on values (`nonzero`)",
+    "aten.masked_select": "makes a shape that depends on values (`masked_select`)",
+    "aten._unique": "makes a shape that depends on values (`unique`)",
+    "aten._unique2": "makes a shape that depends on values (`unique`)",
+    "aten.unique_dim": "makes a shape that depends on values (`unique`)",
+    "aten.unique_consecutive": "makes a shape that depends on values (`unique_consecutive`)",
+    "aten.bincount": "makes a shape that depends on values (`bincount`)",
+    "aten.equal": "compares tensor values (`torch.equal`)",
+    "aten.repeat_interleave": "makes a shape that depends on values (`repeat_interleave`)",
+}
+"""Calls that need values, which capture does not have."""
+DATA_REMEDY = (
+    "capture has shapes, not values: pass the value as a Python number or a host list, use a "
+    "fixed-size form (`torch.where`, a mask multiplied in, `output_size=`), or capture the part "
+    "of the program around it"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What a schema says, worked out once a call."""
+
+    op: str
+    overload: str
+    names: tuple[str, ...]
+    defaults: tuple[object, ...]
+    tensor_like: tuple[bool, ...]
+    writes: tuple[int, ...]
+    inplace: bool
+
+
+class RecordDispatch(TorchDispatchMode):
+    """Records each call on device tensors.
+
+    Args:
+        recorder: where the nodes go.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+        self._plans: dict[object, _Plan] = {}
+        self._lifted: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Run the call on meta tensors and record it."""
+        kwargs = kwargs or {}
+        plan = self._plans.get(func)
+        if plan is None:
+            plan = self._plans[func] = _plan(func)
+        tensors: list[torch.Tensor] = []
+        _collect(args, tensors)
+        if kwargs:
+            _collect(tuple(kwargs.values()), tensors)
+        on_device = False
+        for tensor in tensors:
+            if tensor.device is META or tensor.is_meta:
+                on_device = True
+                break
+        if on_device:
+            args, kwargs, tensors = self._on_device(plan, args, kwargs, tensors)
+        result = func(*args, **kwargs)
+        if self._recorder.paused or plan.op in NOISE:
+            return result
+        outputs: list[torch.Tensor] = []
+        _collect((result,), outputs)
+        if not on_device and not any(t.is_meta for t in outputs):
+            return result
+        if plan.op == "aten.convolution" or plan.op == "aten.convolution_backward":
+            result, outputs = _relaid(plan.op, tensors, result)
+        attrs = _attributes(plan, args, kwargs)
+        if tensors and not on_device:
+            attrs["transfer"] = "host_to_device"
+        writes = [args[i] for i in plan.writes if i < len(args)]
+        written: list[torch.Tensor] = []
+        _collect(tuple(writes), written)
+        self._recorder.record(plan.op, tensors, outputs, attrs, written)
+        return result
+
+    def _on_device(
+        self,
+        plan: _Plan,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        tensors: list[torch.Tensor],
+    ) -> tuple[tuple[Any, ...], dict[str, Any], list[torch.Tensor]]:
+        reason = DATA_DEPENDENT.get(plan.op)
+        if reason is not None and not (plan.op.endswith("repeat_interleave") and _sized(kwargs)):
+            raise CaptureError(f"{plan.op} {reason}; {DATA_REMEDY}")
+        if "device" in kwargs and kwargs["device"] is not None:
+            kwargs = {**kwargs, "device": META}  # a copy back to the host stays symbolic
+        if all(t.is_meta for t in tensors):
+            return args, kwargs, tensors
+        lift = self._lift
+        args = _mapped(args, lift)
+        kwargs = {name: _mapped((value,), lift)[0] for name, value in kwargs.items()}
+        return args, kwargs, [lift(t) for t in tensors]
+
+    def _lift(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The device twin of a host tensor."""
+        if tensor.is_meta:
+            return tensor
+        if tensor.layout is not torch.strided:
+            raise CaptureError(
+                f"a sparse tensor of shape {tuple(tensor.shape)} is used where capture knows dense "
+                "ones only; sparse matrix products (`sparse @ dense`, `torch.sparse.mm`) work"
+            )
+        if isinstance(tensor, torch.nn.Parameter):
+            raise CaptureError(
+                f"a parameter of shape {tuple(tensor.shape)} is used but was not passed in: "
+                "register it in the module (or hand its module over as an argument)"
+            )
+        known = self._lifted.get(id(tensor))
+        if known is None:
+            twin = torch.empty_strided(
+                tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta"
+            )
+            known = self._lifted[id(tensor)] = (tensor, twin)
+            self._recorder.set_role(twin, "input")
+        return known[1]
+
+
+def _sized(kwargs: dict[str, Any]) -> bool:
+    return kwargs.get("output_size") is not None
+
+
+def _plan(func: Any) -> _Plan:
+    namespace, _, rest = func.name().partition("::")
+    packet = rest.partition(".")[0]
+    schema = func._schema
+    arguments = schema.arguments
+    inplace = any(r.alias_info is not None and r.alias_info.is_write for r in schema.returns)
+    writes = tuple(
+        i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write
+    )
+    return _Plan(
+        op=f"{namespace}.{packet}",
+        overload=func._overloadname,
+        names=tuple(a.name for a in arguments),
+        defaults=tuple(a.default_value for a in arguments),
+        tensor_like=tuple("Tensor" in str(a.type) for a in arguments),
+        writes=writes,
+        inplace=inplace or (bool(writes) and not schema.returns),
+    )
+
+
+def _collect(values: Sequence[Any], into: list[torch.Tensor]) -> None:
+    """Tensors of an argument list, one level of lists deep, in order."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            into.append(value)
+        elif isinstance(value, (list, tuple)):
+            _collect(value, into)
+
+
+def _mapped(
+    values: tuple[Any, ...], change: Callable[[torch.Tensor], torch.Tensor]
+) -> tuple[Any, ...]:
+    out: list[Any] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            out.append(change(value))
+        elif isinstance(value, (list, tuple)):
+            out.append(type(value)(_mapped(tuple(value), change)))
+        else:
+            out.append(value)
+    return tuple(out)
+
+
+def _attributes(plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, object]:
+    """Arguments that are not tensors, by schema name; an absent optional tensor is None."""
+    attrs: dict[str, object] = {"overload": plan.overload} if plan.overload else {}
+    given = len(args)
+    for i, name in enumerate(plan.names):
+        value = args[i] if i < given else kwargs.get(name, plan.defaults[i])
+        if plan.tensor_like[i]:
+            if value is None:
+                attrs[name] = None
+            continue
+        if value is None or isinstance(value, (torch.device, torch.layout, torch.Generator)):
+            continue
+        attrs[name] = plain(value)
+    if plan.inplace:
+        attrs["inplace"] = True
+    return attrs
+
+
+def plain(value: Any) -> object:
+    """A JSON-able form of an argument."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    if isinstance(value, torch.dtype):
+        return DTYPE_NAMES.get(value, str(value))
+    return str(value).removeprefix("torch.")
+
+
+def _relaid(
+    op: str, tensors: Sequence[torch.Tensor], result: Any
+) -> tuple[Any, list[torch.Tensor]]:
+    """Convolution results in the memory format that cuDNN gives them."""
+    if op == "aten.convolution":
+        out = convolution_layout(result, tensors[0], tensors[1])
+        return out, [out]
+    _, x, weight = tensors[:3]
+    relaid = tuple(
+        t if t is None or t.dim() < 3 else convolution_layout(t, x, weight) for t in result
+    )
+    return relaid, [t for t in relaid if t is not None]

@@ -1,0 +1,304 @@
+"""One capture: the modes in force, what must be restored afterwards, and the resulting graph."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from predictor.capture.autocast import CastPolicy, honoured
+from predictor.capture.dispatch import RecordDispatch
+from predictor.capture.failures import PROGRAM_ERRORS, capture_failure
+from predictor.capture.functions import RouteFunctions
+from predictor.capture.metacopy import MetaCopy
+from predictor.capture.recorder import Recorder
+from predictor.capture.specs import TORCH_DTYPES, dtype_name
+from predictor.errors import CaptureError, PredictorError
+from predictor.graph.ir import OpGraph, Workload
+
+_lock = threading.RLock()
+_SEED = 0
+_INDEX_DTYPES = (torch.int64, torch.int32)
+
+
+class Session:
+    """Holds the copy of the program and the recorder while its step runs.
+
+    Args:
+        name: what is being captured, for messages and the graph.
+        amp: `fp16` or `bf16` for autocast, None for none.
+    """
+
+    def __init__(self, name: str, amp: str | None) -> None:
+        self.name = name
+        self.amp = None if amp is None else TORCH_DTYPES[amp]
+        self.recorder = Recorder()
+        self.policy = CastPolicy(self.amp)
+        self.copy = MetaCopy()
+        self.warnings: list[str] = []
+        self._inputs: list[torch.Tensor] = []
+        self._states: list[torch.Tensor] = []
+        self._modules: list[nn.Module] = []
+
+    # -- taking the program in ------------------------------------------------------------------
+
+    def take_module(self, module: nn.Module) -> nn.Module:
+        """A meta copy of a module, watched: its parameters, buffers and calls are known."""
+        with self.guarded():
+            twin: nn.Module = self.copy(module)
+        self.watch_module(twin)
+        return twin
+
+    def watch_module(self, twin: nn.Module) -> None:
+        """Know a copied module's parameters and buffers, and follow its calls."""
+        self._modules.append(twin)
+        for path, child in twin.named_modules():
+            _follow(self.recorder, child, path)
+
+    def take_inputs(self, value: Any) -> Any:
+        """A meta copy of the inputs (any pytree or object that holds tensors)."""
+        before = len(self.copy.tensors)
+        with self.guarded():
+            twin = self.copy(value)
+        self._inputs.extend(self.copy.tensors[before:])
+        return twin
+
+    def take_step(self, value: Any) -> Any:
+        """A meta copy of a step's arguments: modules, optimizers and tensors together."""
+        with self.guarded():
+            twin = self.copy(value)
+        modules = self.copy.copies(nn.Module)
+        inner = {id(child) for module in modules for child in module.children()}
+        for module in modules:
+            if id(module) not in inner:
+                self.watch_module(module)
+        held = {id(t) for module in modules for t in (*module.parameters(), *module.buffers())}
+        states = {
+            id(t)
+            for optimizer in self.copy.copies(torch.optim.Optimizer)
+            for state in optimizer.state.values()
+            for t in state.values()
+            if isinstance(t, torch.Tensor)
+        }
+        self._states = [t for t in self.copy.tensors if id(t) in states]
+        self._inputs.extend(t for t in self.copy.tensors if id(t) not in held | states)
+        return twin
+
+    def has_gradient(self, parameter: torch.Tensor) -> bool:
+        """Whether a parameter got a gradient, dense or sparse."""
+        return parameter.grad is not None or self.recorder.sparse_gradient_rows(parameter) > 0
+
+    def add_input(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """A device tensor that the step reads and the program did not make (labels)."""
+        with self.recorder.pause():
+            made = torch.empty(shape, dtype=dtype, device="meta")
+        self.recorder.set_role(made, "input")
+        self._inputs.append(made)
+        return made
+
+    def cast(self, dtype: str, value: Any) -> Any:
+        """Floating-point tensors of a copied pytree in another dtype."""
+        to = TORCH_DTYPES[dtype]
+        if isinstance(value, nn.Module):
+            return value.to(to)
+        swapped: dict[int, torch.Tensor] = {}
+
+        def one(tensor: Any) -> Any:
+            if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
+                return tensor
+            if id(tensor) not in swapped:
+                swapped[id(tensor)] = tensor.detach().to(to).requires_grad_(tensor.requires_grad)
+            return swapped[id(tensor)]
+
+        result = torch.utils._pytree.tree_map(one, value)
+        self._inputs = [swapped.get(id(t), t) for t in self._inputs]
+        return result
+
+    # -- running --------------------------------------------------------------------------------
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """The modes in force; random states, flags and library state return to what they were."""
+        self._mark_roles()
+        with self.guarded(), _lock, ExitStack() as stack:
+            stack.enter_context(_preserved_random_state())
+            stack.enter_context(honoured(self.policy))
+            stack.enter_context(_eager_compiled())
+            stack.enter_context(RecordDispatch(self.recorder))
+            stack.enter_context(RouteFunctions(self.recorder, self.policy))
+            yield
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The autocast region of the step."""
+        if self.amp is None:
+            return nullcontext()
+        return torch.autocast("cuda", dtype=self.amp)
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Failures inside become a `CaptureError` that says where."""
+        try:
+            yield
+        except PredictorError as error:
+            if getattr(error, "placed", False):
+                raise
+            raise self._placed(error) from error
+        except PROGRAM_ERRORS as error:
+            raise self._placed(error) from error
+
+    def _placed(self, error: Exception) -> CaptureError:
+        stack = self.recorder.module_stack
+        failure = capture_failure(self.name, stack[-1] if stack else "", error)
+        failure.placed = True  # type: ignore[attr-defined]
+        return failure
+
+    def _mark_roles(self) -> None:
+        for module in self._modules:
+            for parameter in module.parameters():
+                self.recorder.set_role(parameter, "parameter")
+            for buffer in module.buffers():
+                self.recorder.set_role(buffer, "buffer")
+        for tensor in self._inputs:
+            self.recorder.set_role(tensor, "input")
+        for tensor in self._states:
+            self.recorder.set_role(tensor, "state")
+
+    # -- result ---------------------------------------------------------------------------------
+
+    @property
+    def token_shape(self) -> tuple[int, ...] | None:
+        """Shape of the token ids: the first two-dimensional integer input."""
+        for tensor in self._inputs:
+            if tensor.dim() == 2 and tensor.dtype in _INDEX_DTYPES:
+                return tuple(tensor.shape)
+        return None
+
+    def parameters(self) -> list[torch.Tensor]:
+        """Distinct parameters of all modules taken in."""
+        found = {id(p): p for module in self._modules for p in module.parameters()}
+        return list(found.values())
+
+    def graph(
+        self,
+        mode: Literal["infer", "train"],
+        *,
+        optimizer: str | None = None,
+        updated: Sequence[torch.Tensor] = (),
+    ) -> OpGraph:
+        """The captured graph.
+
+        Raises:
+            CaptureError: nothing ran on the device tensors.
+        """
+        for parameter in self.parameters():
+            if parameter.grad is not None:
+                self.recorder.set_role(parameter.grad, "gradient")
+        if self.recorder.op_count == 0 and self.parameters():
+            raise CaptureError(
+                f"cannot capture {self.name}: no call on its tensors was seen; pass the module "
+                "and the tensors that the program uses as arguments, not through globals"
+            )
+        workload = self._workload(mode, optimizer, updated)
+        return OpGraph(workload=workload, nodes=self.recorder.nodes())
+
+    def _workload(
+        self, mode: Literal["infer", "train"], optimizer: str | None, updated: Sequence[torch.Tensor]
+    ) -> Workload:
+        parameters = self.parameters()
+        buffers = {id(b): b for module in self._modules for b in module.buffers()}.values()
+        tokens = self.token_shape
+        return Workload(
+            name=self.name,
+            mode=mode,
+            parameters=sum(p.numel() for p in parameters),
+            trainable_parameters=sum(p.numel() for p in parameters if p.requires_grad),
+            parameters_bytes=sum(_bytes(p) for p in parameters),
+            buffers_bytes=sum(_bytes(b) for b in buffers),
+            inputs_bytes=sum(_bytes(t) for t in self._inputs),
+            batch=self._batch(),
+            tokens=None if tokens is None else tokens[0] * tokens[1],
+            dtype=self._dtype(parameters),
+            optimizer=optimizer,
+            trainable_bytes=sum(self._gradient_bytes(p) for p in updated),
+            warnings=tuple(self.warnings),
+        )
+
+    def _gradient_bytes(self, parameter: torch.Tensor) -> int:
+        rows = self.recorder.sparse_gradient_rows(parameter)
+        whole = _bytes(parameter)
+        return rows * whole // parameter.shape[0] if rows else whole
+
+    def _batch(self) -> int | None:
+        for tensor in self._inputs:
+            if tensor.dim() > 0:
+                return tensor.shape[0]
+        return None
+
+    def _dtype(self, parameters: Sequence[torch.Tensor]) -> str:
+        if self.amp is not None:
+            return f"amp-{dtype_name(self.amp)}"
+        counts: dict[str, int] = {}
+        floats = [t for t in parameters or self._inputs if t.is_floating_point()]
+        for tensor in floats:
+            name = dtype_name(tensor.dtype)
+            counts[name] = counts.get(name, 0) + tensor.numel()
+        return max(counts, key=lambda k: counts[k]) if counts else "fp32"
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.itemsize
+
+
+def _follow(recorder: Recorder, module: nn.Module, path: str) -> None:
+    """Hooks on a copied module that keep the stack of running modules."""
+    depths: list[int] = []
+    stack = recorder.module_stack
+
+    def enter(_module: nn.Module, _args: Any) -> None:
+        depths.append(len(stack))
+        stack.append(path)
+        recorder.mark_module()
+
+    def leave(_module: nn.Module, _args: Any, _output: Any) -> None:
+        del stack[depths.pop() :]
+        recorder.mark_module()
+
+    module.register_forward_pre_hook(enter, prepend=True)
+    module.register_forward_hook(leave)
+
+
+@contextmanager
+def _preserved_random_state() -> Iterator[None]:
+    """The same draws in every capture, and the caller's generators as they were."""
+    generator = torch.default_generator
+    state, python_state = generator.get_state(), random.getstate()
+    numpy = sys.modules.get("numpy")
+    numpy_state = numpy.random.get_state() if numpy is not None else None
+    generator.manual_seed(_SEED)
+    random.seed(_SEED)
+    if numpy is not None:
+        numpy.random.seed(_SEED)
+    try:
+        yield
+    finally:
+        generator.set_state(state)
+        random.setstate(python_state)
+        if numpy is not None:
+            numpy.random.set_state(numpy_state)
+
+
+@contextmanager
+def _eager_compiled() -> Iterator[None]:
+    """Compiled functions run eagerly: their own graph capture would hide the calls."""
+    if "torch._dynamo" not in sys.modules:
+        yield
+        return
+    stance: Callable[[str], AbstractContextManager[Any]] = torch.compiler.set_stance
+    with stance("force_eager"):
+        yield
