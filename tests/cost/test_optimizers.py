@@ -107,6 +107,26 @@ def test_launches_agree_with_a_walk_over_blocks(sizes, depth):
     assert pass_launches(sizes, depth=depth) == by_the_block(sizes, depth)
 
 
+def resnet_50_sizes():
+    sizes, channels = [64 * 3 * 49, 64, 64], 64
+    for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
+        for block in range(blocks):
+            sizes += [channels * width, width, width, 9 * width * width, width, width]
+            sizes += [4 * width * width, 4 * width, 4 * width]
+            if block == 0:
+                sizes += [4 * channels * width, 4 * width, 4 * width]
+            channels = 4 * width
+    return [*sizes, 2048 * 1000, 1000]
+
+
+def test_launches_as_recorded():
+    # recorded ResNet-50 steps show 3 kernels for each `_foreach_mul_` and each `_foreach_add_`
+    sizes = resnet_50_sizes()
+    assert (len(sizes), sum(sizes)) == (161, 25_557_032)
+    assert pass_launches(sizes, depth=1) == 3
+    assert pass_launches(sizes, depth=2) == 3
+
+
 def test_launches_of_a_step():
     # 1,001,000 elements in two tensors fit one launch a pass
     assert step_launches(ADAMW, (1_000_000, 1_000)) == 8
