@@ -58,10 +58,12 @@ ROWS: tuple[Row, ...] = (
     Row("pow", streaming.pointwise, "pow float_power"),
     Row("relu", streaming.pointwise,
         "relu relu6 clamp clamp_min clamp_max clip hardtanh leaky_relu threshold hardsigmoid "
-        "hardswish _prelu_kernel prelu"),
+        "hardswish _prelu_kernel prelu hardshrink softshrink rrelu_with_noise "
+        "rrelu_with_noise_functional"),
     Row("relu_backward", streaming.pointwise,
         "threshold_backward hardtanh_backward leaky_relu_backward hardsigmoid_backward "
-        "hardswish_backward _prelu_kernel_backward"),
+        "hardswish_backward _prelu_kernel_backward hardshrink_backward softshrink_backward "
+        "rrelu_with_noise_backward"),
     Row("gelu", streaming.pointwise, "gelu"),
     Row("gelu_backward", streaming.pointwise,
         "gelu_backward silu_backward mish_backward elu_backward softplus_backward "
@@ -71,7 +73,9 @@ ROWS: tuple[Row, ...] = (
     Row("exp", streaming.pointwise,
         "exp exp2 expm1 log log2 log10 log1p sigmoid silu mish elu selu celu softplus erf erfc "
         "erfinv sin cos tan asin acos atan atan2 sinh cosh asinh acosh atanh log_sigmoid_forward "
-        "glu logit sinc xlogy lgamma digamma logaddexp logaddexp2 special_expit polar hypot"),
+        "glu logit sinc xlogy lgamma digamma logaddexp logaddexp2 special_expit polar hypot "
+        "i0 special_i0 special_i0e special_i1 special_i1e special_erfcx special_ndtri special_entr "
+        "special_log_ndtr polygamma igamma igammac affine_grid_generator"),
     Row("where", streaming.pointwise,
         "where eq ne lt le gt ge logical_and logical_or logical_not logical_xor isnan isinf "
         "isfinite isposinf isneginf bitwise_and bitwise_or bitwise_not bitwise_xor __and__ __or__ "
@@ -106,7 +110,9 @@ ROWS: tuple[Row, ...] = (
     Row("reduction", streaming.reduction,
         "sum mean prod amax amin max min argmax argmin any all var std var_mean std_mean norm "
         "linalg_vector_norm logsumexp count_nonzero nansum nanmean aminmax trace dist "
-        "_cdist_forward _euclidean_dist"),
+        "_cdist_forward _euclidean_dist _pdist_forward renorm _weight_norm_interface "
+        "_weight_norm_interface_backward _cdist_backward _pdist_backward"),
+    Row("reduction", streaming.trilinear, "_trilinear"),
     Row("scan", streaming.along_axis, "cumsum cumprod logcumsumexp cummax cummin nonzero"),
     Row("sort", streaming.along_axis,
         "sort topk argsort kthvalue median nanmedian mode _unique2 unique_dim unique_consecutive"),
@@ -133,11 +139,12 @@ ROWS: tuple[Row, ...] = (
         "max_pool2d_with_indices max_pool3d_with_indices max_pool1d max_pool2d max_pool3d "
         "avg_pool1d avg_pool2d avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d "
         "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool2d "
-        "adaptive_max_pool3d mean_pool"),
+        "adaptive_max_pool3d fractional_max_pool2d fractional_max_pool3d"),
     Row("pool_backward", streaming.pool_backward,
         "max_pool2d_with_indices_backward max_pool3d_with_indices_backward avg_pool2d_backward "
         "avg_pool3d_backward _adaptive_avg_pool2d_backward _adaptive_avg_pool3d_backward "
-        "adaptive_max_pool2d_backward adaptive_max_pool3d_backward"),
+        "adaptive_max_pool2d_backward adaptive_max_pool3d_backward "
+        "fractional_max_pool2d_backward fractional_max_pool3d_backward"),
     Row("pool", streaming.resample,
         "upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d "
         "_upsample_nearest_exact2d _upsample_nearest_exact3d upsample_linear1d "
@@ -172,7 +179,8 @@ ROWS: tuple[Row, ...] = (
         "reflection_pad1d_backward reflection_pad2d_backward reflection_pad3d_backward "
         "replication_pad2d_backward replication_pad1d_backward"),
     Row("copy", movement.padded,
-        "constant_pad_nd pad slice_backward select_backward diagonal_backward unfold_backward "
+        "constant_pad_nd pad max_unpool2d max_unpool3d masked_scatter_backward "
+        "slice_backward select_backward diagonal_backward unfold_backward "
         "as_strided_backward trace_backward"),
     Row("fft", streaming.spectral, "_fft_c2c _fft_r2c _fft_c2r"),
     # multi-tensor calls

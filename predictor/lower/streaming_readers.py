@@ -61,6 +61,16 @@ def reduction(node: OpNode, op: str) -> list[Draft]:
     return [Draft(op=op, dims=dims, reads=node.inputs, writes=node.outputs)]
 
 
+def trilinear(node: OpNode, op: str) -> list[Draft]:
+    """`bilinear` below autograd: every output sums a product of three over one weight matrix."""
+    rows = max(1, node.outputs[0].numel)
+    features = max(1, node.outputs[0].shape[-1] if node.outputs[0].shape else 1)
+    cols = max(1, max(s.numel for s in node.inputs) // features)
+    work = 3.0 * rows * cols
+    dims = {"rows": rows, "cols": cols}
+    return [Draft(op=op, dims=dims, reads=node.inputs, writes=node.outputs, flops=work)]
+
+
 def _axis(node: OpNode, spec: TensorSpec) -> int:
     """Length of the axis that `dim` names, the last one by default."""
     axes = as_ints(node.attrs.get("dim"))
