@@ -1,0 +1,1 @@
+"""Front ends: a program in, the graph of its framework calls out."""

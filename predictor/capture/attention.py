@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
+from predictor.capture.composite import apply
 from predictor.capture.recorder import Recorder
 
 # B batch, H query heads, G key/value heads, L query length, S key length, D head size
@@ -48,7 +49,7 @@ def attention(
     }
     operands = [t for t in (query, key, value, attn_mask) if t is not None]
     trains = torch.is_grad_enabled() and any(t.requires_grad for t in operands)
-    return _Attention.apply(recorder, attrs, trains, *operands)  # type: ignore[no-any-return]
+    return apply(_Attention, recorder, attrs, trains, *operands)  # type: ignore[no-any-return]
 
 
 class _Attention(torch.autograd.Function):

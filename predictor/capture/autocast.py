@@ -16,16 +16,21 @@ from torch.amp.autocast_mode import autocast
 
 from predictor.errors import CaptureError
 
-LOWER: frozenset[str] = frozenset(
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+LOWER: frozenset[str] = _names(
     "_convolution conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d "
     "conv_transpose3d convolution prelu addmm addmv addr matmul einsum mm mv linalg_vecdot linear "
     "addbmm baddbmm bmm chain_matmul linalg_multi_dot _thnn_fused_lstm_cell _thnn_fused_gru_cell "
     "lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell _scaled_dot_product_flash_attention "
-    "scaled_dot_product_attention".split()
+    "scaled_dot_product_attention"
 )
 """Inputs are cast to the autocast dtype."""
 
-FP32: frozenset[str] = frozenset(
+FP32: frozenset[str] = _names(
     "acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow softplus "
     "layer_norm native_layer_norm rms_norm group_norm frobenius_norm nuclear_norm "
     "cosine_similarity poisson_nll_loss cosine_embedding_loss nll_loss nll_loss2d "
@@ -34,21 +39,20 @@ FP32: frozenset[str] = frozenset(
     "binary_cross_entropy_with_logits dist pdist cdist renorm logsumexp upsample_nearest1d "
     "_upsample_nearest_exact1d upsample_nearest2d _upsample_nearest_exact2d upsample_nearest3d "
     "_upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d _upsample_bilinear2d_aa "
-    "upsample_trilinear3d upsample_bicubic2d _upsample_bicubic2d_aa".split()
+    "upsample_trilinear3d upsample_bicubic2d _upsample_bicubic2d_aa"
 )
 """Inputs are cast to fp32."""
 
-FP32_DTYPE: frozenset[str] = frozenset(
-    "prod softmax log_softmax cumprod cumsum linalg_vector_norm linalg_matrix_norm sum".split()
+FP32_DTYPE: frozenset[str] = _names(
+    "prod softmax log_softmax cumprod cumsum linalg_vector_norm linalg_matrix_norm sum"
 )
 """The result dtype is fp32 unless the call names one; inputs are not cast beforehand."""
 
 FP32_APPEND: frozenset[str] = frozenset({"norm"})
 """As `FP32_DTYPE`; only the overloads without a dtype are listed."""
 
-PROMOTE: frozenset[str] = frozenset(
-    "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot "
-    "scatter_add".split()
+PROMOTE: frozenset[str] = _names(
+    "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add"
 )
 """Inputs are cast to the widest of their dtypes."""
 
@@ -211,7 +215,7 @@ def honoured(policy: CastPolicy) -> Iterator[None]:
             policy.clear()
         return left
 
-    autocast.__init__, autocast.__exit__ = patched_init, patched_exit  # type: ignore[method-assign, assignment]
+    autocast.__init__, autocast.__exit__ = patched_init, patched_exit  # type: ignore[method-assign]
     try:
         yield
     finally:

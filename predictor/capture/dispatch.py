@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from predictor.capture.known import KnownValues, collect
 from predictor.capture.layout import convolution_layout
 from predictor.capture.recorder import Recorder
 from predictor.capture.specs import DTYPE_NAMES
@@ -48,9 +49,9 @@ DATA_DEPENDENT: dict[str, str] = {
 }
 """Calls that need values, which capture does not have."""
 DATA_REMEDY = (
-    "capture has shapes, not values: pass the value as a Python number or a host list, use a "
-    "fixed-size form (`torch.where`, a mask multiplied in, `output_size=`), or capture the part "
-    "of the program around it"
+    "capture knows values that follow from inputs and constants, not those that depend on "
+    "parameters or random numbers: pass the value as a Python number, use a fixed-size form "
+    "(`torch.where`, a mask multiplied in, `output_size=`), or capture the part around it"
 )
 
 
@@ -72,11 +73,13 @@ class RecordDispatch(TorchDispatchMode):
 
     Args:
         recorder: where the nodes go.
+        known: values that the program may read.
     """
 
-    def __init__(self, recorder: Recorder) -> None:
-        super().__init__()
+    def __init__(self, recorder: Recorder, known: KnownValues) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
         self._recorder = recorder
+        self._known = known
         self._plans: dict[object, _Plan] = {}
         self._lifted: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
@@ -93,21 +96,23 @@ class RecordDispatch(TorchDispatchMode):
         if plan is None:
             plan = self._plans[func] = _plan(func)
         tensors: list[torch.Tensor] = []
-        _collect(args, tensors)
+        collect(args, tensors)
         if kwargs:
-            _collect(tuple(kwargs.values()), tensors)
+            collect(tuple(kwargs.values()), tensors)
         on_device = False
         for tensor in tensors:
             if tensor.device is META or tensor.is_meta:
                 on_device = True
                 break
         if on_device:
-            args, kwargs, tensors = self._on_device(plan, args, kwargs, tensors)
+            args, kwargs, tensors = self._on_device(args, kwargs, tensors)
+            if plan.op in DATA_DEPENDENT and kwargs.get("output_size") is None:
+                return self._read(plan, func, args, kwargs)
         result = func(*args, **kwargs)
         if self._recorder.paused or plan.op in NOISE:
             return result
         outputs: list[torch.Tensor] = []
-        _collect((result,), outputs)
+        collect((result,), outputs)
         if not on_device and not any(t.is_meta for t in outputs):
             return result
         if plan.op == "aten.convolution" or plan.op == "aten.convolution_backward":
@@ -117,21 +122,40 @@ class RecordDispatch(TorchDispatchMode):
             attrs["transfer"] = "host_to_device"
         writes = [args[i] for i in plan.writes if i < len(args)]
         written: list[torch.Tensor] = []
-        _collect(tuple(writes), written)
+        collect(tuple(writes), written)
         self._recorder.record(plan.op, tensors, outputs, attrs, written)
+        packet = plan.op.partition(".")[2]
+        self._known.derive(packet, func, args, kwargs, tensors, outputs, written)
         return result
 
+    def _read(self, plan: _Plan, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call whose result depends on values: made on the host when they are known."""
+        real = self._known.real_arguments(args)
+        if real is None:
+            raise CaptureError(f"{plan.op} {DATA_DEPENDENT[plan.op]}; {DATA_REMEDY}")
+        self._known.reads += 1
+        result = func(*real, **kwargs)
+        if not isinstance(result, (torch.Tensor, tuple, list)):
+            return result
+        outputs: list[torch.Tensor] = []
+
+        def twin(value: torch.Tensor) -> torch.Tensor:
+            made = torch.empty_like(value, device=META)
+            self._known.learn(made, value)
+            outputs.append(made)
+            return made
+
+        made = _mapped((result,), twin)[0]
+        tensors: list[torch.Tensor] = []
+        collect(args, tensors)
+        self._recorder.record(plan.op, tensors, outputs, _attributes(plan, args, kwargs))
+        return made
+
     def _on_device(
-        self,
-        plan: _Plan,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        tensors: list[torch.Tensor],
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor]
     ) -> tuple[tuple[Any, ...], dict[str, Any], list[torch.Tensor]]:
-        reason = DATA_DEPENDENT.get(plan.op)
-        if reason is not None and not (plan.op.endswith("repeat_interleave") and _sized(kwargs)):
-            raise CaptureError(f"{plan.op} {reason}; {DATA_REMEDY}")
-        if "device" in kwargs and kwargs["device"] is not None:
+        """The call with every tensor on the device."""
+        if kwargs.get("device") is not None:
             kwargs = {**kwargs, "device": META}  # a copy back to the host stays symbolic
         if all(t.is_meta for t in tensors):
             return args, kwargs, tensors
@@ -161,11 +185,8 @@ class RecordDispatch(TorchDispatchMode):
             )
             known = self._lifted[id(tensor)] = (tensor, twin)
             self._recorder.set_role(twin, "input")
+            self._known.learn(twin, tensor)
         return known[1]
-
-
-def _sized(kwargs: dict[str, Any]) -> bool:
-    return kwargs.get("output_size") is not None
 
 
 def _plan(func: Any) -> _Plan:
@@ -186,15 +207,6 @@ def _plan(func: Any) -> _Plan:
         writes=writes,
         inplace=inplace or (bool(writes) and not schema.returns),
     )
-
-
-def _collect(values: Sequence[Any], into: list[torch.Tensor]) -> None:
-    """Tensors of an argument list, one level of lists deep, in order."""
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            into.append(value)
-        elif isinstance(value, (list, tuple)):
-            _collect(value, into)
 
 
 def _mapped(

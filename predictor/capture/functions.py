@@ -17,11 +17,13 @@ from torch.overrides import TorchFunctionMode
 from predictor.capture import attention, fused, recurrent, sparse
 from predictor.capture.autocast import CastPolicy
 from predictor.capture.dispatch import DATA_REMEDY
+from predictor.capture.known import KnownValues
 from predictor.capture.recorder import Recorder
 from predictor.errors import CaptureError
 
 Interceptor = Callable[..., Any]
 
+_META = torch.device("meta")
 _CHECKS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 
 _VALUES: Mapping[str, str] = {
@@ -48,10 +50,12 @@ class RouteFunctions(TorchFunctionMode):
     Args:
         recorder: where composite ops are recorded.
         policy: the autocast in force.
+        known: values that the program may read.
     """
 
-    def __init__(self, recorder: Recorder, policy: CastPolicy) -> None:
+    def __init__(self, recorder: Recorder, policy: CastPolicy, known: KnownValues) -> None:
         super().__init__()
+        self._known = known
         self._recorder = recorder
         self._policy = policy
         self._bodies: dict[object, Callable[..., Any] | None] = {}
@@ -81,8 +85,10 @@ class RouteFunctions(TorchFunctionMode):
         keywords = dict(kwargs) if kwargs else {}
         if "device" in keywords:
             keywords["device"] = _symbolic(keywords["device"])
-        if name in _VALUES:
-            _refuse_values(name, args)
+        if name in _VALUES and _on_device(args[:2], {}):
+            return self._read(name, func, args, keywords)
+        if name in ("tensor", "as_tensor") and keywords.get("device") == _META:
+            return _made_on_host(func, args, keywords)
         to = self._policy.dtype(recomputing=self._recomputing())
         if to is not None:
             args, keywords = self._policy.apply(name, to, args, keywords)
@@ -92,6 +98,16 @@ class RouteFunctions(TorchFunctionMode):
             if result is not NotImplemented:
                 return result
         return func(*args, **keywords)
+
+    def _read(
+        self, name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """The program reads values: they are given where they are known."""
+        real = self._known.real_arguments(args)
+        if real is None:
+            raise CaptureError(f"{_VALUES[name]}; {DATA_REMEDY}")
+        self._known.reads += 1
+        return func(*real, **kwargs)
 
     def _recomputing(self) -> bool:
         """Whether autograd is running the forward again (checkpointing)."""
@@ -143,14 +159,18 @@ def _symbolic(device: Any) -> Any:
     if device is None:
         return None
     if isinstance(device, int):
-        return torch.device("meta")
+        return _META
     parsed = torch.device(device) if isinstance(device, str) else device
-    return parsed if parsed.type == "cpu" else torch.device("meta")
+    return parsed if parsed.type == "cpu" else _META
 
 
-def _refuse_values(name: str, args: tuple[Any, ...]) -> None:
-    if any(isinstance(a, torch.Tensor) and a.is_meta for a in args[:2]):
-        raise CaptureError(f"{_VALUES[name]}; {DATA_REMEDY}")
+def _made_on_host(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`torch.tensor(data, device=…)`: made on the host, then copied over."""
+    if args and isinstance(args[0], torch.Tensor):
+        return func(*args, **kwargs)
+    rest = {k: v for k, v in kwargs.items() if k not in ("device", "requires_grad")}
+    made = func(*args, **rest).to(_META)
+    return made.requires_grad_() if kwargs.get("requires_grad") else made
 
 
 def _interceptors(recorder: Recorder) -> dict[str, Interceptor]:
@@ -258,7 +278,7 @@ def _to(func: Any, to: Any, args: Any, kwargs: Any) -> Any:
     x, *rest = args
     moved = [_symbolic(a) if isinstance(a, (str, torch.device)) else a for a in rest]
     if x.is_meta:  # a copy back to the host stays symbolic
-        moved = [torch.device("meta") if isinstance(a, torch.device) else a for a in moved]
-        kwargs = {**kwargs, "device": torch.device("meta")} if kwargs.get("device") else kwargs
+        moved = [_META if isinstance(a, torch.device) else a for a in moved]
+        kwargs = {**kwargs, "device": _META} if kwargs.get("device") else kwargs
         moved = [a.dtype if isinstance(a, torch.Tensor) and not a.is_meta else a for a in moved]
     return func(x, *moved, **kwargs)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
+from predictor.capture.composite import apply
 from predictor.capture.recorder import Recorder
 
 
@@ -22,8 +23,9 @@ def softmax(recorder: Recorder, *args: Any, log: bool, **kwargs: Any) -> Any:
     """fp16 in, fp32 out is one kernel on CUDA (ATen/native/SoftMax.cpp); else NotImplemented."""
     bound = dict(zip(("input", "dim", "dtype"), args, strict=False)) | kwargs
     x, dim = bound.get("input"), bound.get("dim")
-    half = isinstance(x, torch.Tensor) and x.is_meta and x.dtype is torch.float16
-    if half and bound.get("dtype") is torch.float32 and isinstance(dim, int):
+    if not isinstance(x, torch.Tensor) or not isinstance(dim, int):
+        return NotImplemented
+    if x.is_meta and x.dtype is torch.float16 and bound.get("dtype") is torch.float32:
         kernel = torch._log_softmax if log else torch._softmax
         return kernel(x, dim, True)
     return NotImplemented
@@ -47,7 +49,7 @@ def rms_norm(
         )
     operands = [input] if weight is None else [input, weight]
     trains = torch.is_grad_enabled() and any(t.requires_grad for t in operands)
-    return _RmsNorm.apply(recorder, shape, trains, *operands)
+    return apply(_RmsNorm, recorder, shape, trains, *operands)
 
 
 class _RmsNorm(torch.autograd.Function):
@@ -84,5 +86,3 @@ class _RmsNorm(torch.autograd.Function):
             {"normalized_shape": list(ctx.shape), "output_mask": [bool(w) for w in needed]},
         )
         return (None, None, None, *made)
-
-

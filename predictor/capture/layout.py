@@ -13,9 +13,7 @@ from torch._prims_common import suggest_memory_format
 CHANNELS_LAST = (torch.channels_last, torch.channels_last_3d)
 
 
-def convolution_layout(
-    out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor
-) -> torch.Tensor:
+def convolution_layout(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """`out`, or its channels_last twin when the convolution runs in that format."""
     if x.dim() not in (4, 5) or x.dtype == torch.float64:
         return out

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.overrides import TorchFunctionMode
 
 from predictor.capture.specs import dtype_name
@@ -36,6 +37,7 @@ class MetaCopy:
         self._memo: dict[int, Any] = {}
         self._storages: dict[int, torch.UntypedStorage] = {}
         self._kept: list[object] = []
+        self._originals: list[torch.Tensor] = []
         self.tensors: list[torch.Tensor] = []
         """Every dense tensor made, in order."""
 
@@ -50,6 +52,10 @@ class MetaCopy:
         """Copies of a type made so far (submodules included), each once."""
         found = {id(v): v for v in self._memo.values() if isinstance(v, kind)}
         return list(found.values())
+
+    def pairs(self) -> Iterable[tuple[torch.Tensor, torch.Tensor]]:
+        """(meta twin, original) of every dense tensor."""
+        return zip(self.tensors, self._originals, strict=True)
 
     def tensor(self, tensor: torch.Tensor) -> torch.Tensor:
         """The meta twin of a tensor: same strides, offset and sharing; sparse ones stay real."""
@@ -69,6 +75,7 @@ class MetaCopy:
         self._memo[id(tensor)] = twin
         self._kept.append(tensor)
         self.tensors.append(twin)
+        self._originals.append(tensor)
         return twin
 
     def _twin(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -80,7 +87,7 @@ class MetaCopy:
             self._kept.append(storage)
         twin = torch.empty(0, dtype=tensor.dtype, device="meta")
         with torch.no_grad():
-            twin.set_(held, tensor.storage_offset(), tensor.shape, tensor.stride())  # type: ignore[call-overload]
+            twin.set_(held, tensor.storage_offset(), tensor.shape, tensor.stride())
         return twin
 
     def _add_module(self, root: nn.Module) -> None:
@@ -146,7 +153,7 @@ def _modules_in(value: Any) -> list[nn.Module]:
 
 
 def _check_copyable(tensor: torch.Tensor) -> None:
-    if isinstance(tensor, nn.parameter.UninitializedTensorMixin):
+    if isinstance(tensor, (UninitializedParameter, UninitializedBuffer)):
         raise CaptureError(
             "a lazy module has no shapes yet: run it once on real inputs, or build it with "
             "explicit sizes, and capture it then"

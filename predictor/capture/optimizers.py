@@ -96,7 +96,7 @@ def watch(recorder: Recorder, optimizer: torch.optim.Optimizer) -> None:
         )
         return result
 
-    optimizer.step = step  # type: ignore[method-assign, assignment]
+    optimizer.step = step  # type: ignore[method-assign]
 
 
 def kind(optimizer: torch.optim.Optimizer) -> str:

@@ -73,7 +73,7 @@ class Recorder:
         sid = self._sids.get(key)
         if sid is None:
             sid = self._sids[key] = len(self._sids)
-            self._watched.append(StorageWeakRef(storage))  # type: ignore[no-untyped-call]
+            self._watched.append(StorageWeakRef(storage))
         return sid
 
     def row(self, tensor: torch.Tensor) -> int:

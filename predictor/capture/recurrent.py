@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
+from predictor.capture.composite import apply
 from predictor.capture.recorder import Recorder
 
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
@@ -60,8 +61,8 @@ def recurrent(recorder: Recorder, mode: str, args: tuple[Any, ...]) -> tuple[tor
     trains = torch.is_grad_enabled() and any(t.requires_grad for t in operands)
     width = directions * (projected or hidden)
     shape = (rows, width) if packed else (steps, batch, width)
-    outputs = _Recurrent.apply(
-        recorder, attrs, trains, (shape, bool(batch_first), len(states)), *operands
+    outputs = apply(
+        _Recurrent, recorder, attrs, trains, (shape, bool(batch_first), len(states)), *operands
     )
     return tuple(outputs)
 
@@ -122,7 +123,7 @@ def lstm_cell(
     gates_i = torch.nn.functional.linear(data, w_ih)
     gates_h = torch.nn.functional.linear(hx[0], w_hh)
     biases = [b for b in (b_ih, b_hh) if b is not None]
-    hy, cy = _FusedCell.apply(recorder, "lstm", gates_i, gates_h, hx[1], *biases)
+    hy, cy = apply(_FusedCell, recorder, "lstm", gates_i, gates_h, hx[1], *biases)
     return hy, cy
 
 
@@ -139,7 +140,7 @@ def gru_cell(
     gates_i = torch.nn.functional.linear(data, w_ih)
     gates_h = torch.nn.functional.linear(hx, w_hh)
     biases = [b for b in (b_ih, b_hh) if b is not None]
-    (hy,) = _FusedCell.apply(recorder, "gru", gates_i, gates_h, hx, *biases)
+    (hy,) = apply(_FusedCell, recorder, "gru", gates_i, gates_h, hx, *biases)
     return hy  # type: ignore[no-any-return]
 
 
@@ -148,7 +149,13 @@ class _FusedCell(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, recorder: Recorder, kind: str, gates_i: Any, gates_h: Any, state: Any, *biases: Any
+        ctx: Any,
+        recorder: Recorder,
+        kind: str,
+        gates_i: Any,
+        gates_h: Any,
+        state: Any,
+        *biases: Any,
     ) -> tuple[torch.Tensor, ...]:
         with recorder.pause():
             results = [torch.empty_like(state) for _ in range(2 if kind == "lstm" else 1)]

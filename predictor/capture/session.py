@@ -16,6 +16,7 @@ from predictor.capture.autocast import CastPolicy, honoured
 from predictor.capture.dispatch import RecordDispatch
 from predictor.capture.failures import PROGRAM_ERRORS, capture_failure
 from predictor.capture.functions import RouteFunctions
+from predictor.capture.known import KnownValues
 from predictor.capture.metacopy import MetaCopy
 from predictor.capture.recorder import Recorder
 from predictor.capture.specs import TORCH_DTYPES, dtype_name
@@ -39,6 +40,7 @@ class Session:
         self.name = name
         self.amp = None if amp is None else TORCH_DTYPES[amp]
         self.recorder = Recorder()
+        self.known = KnownValues(self.recorder)
         self.policy = CastPolicy(self.amp)
         self.copy = MetaCopy()
         self.warnings: list[str] = []
@@ -130,8 +132,8 @@ class Session:
             stack.enter_context(_preserved_random_state())
             stack.enter_context(honoured(self.policy))
             stack.enter_context(_eager_compiled())
-            stack.enter_context(RecordDispatch(self.recorder))
-            stack.enter_context(RouteFunctions(self.recorder, self.policy))
+            stack.enter_context(RecordDispatch(self.recorder, self.known))
+            stack.enter_context(RouteFunctions(self.recorder, self.policy, self.known))
             yield
 
     def autocast(self) -> AbstractContextManager[Any]:
@@ -168,6 +170,10 @@ class Session:
             self.recorder.set_role(tensor, "input")
         for tensor in self._states:
             self.recorder.set_role(tensor, "state")
+        parameters = {id(p) for p in self.parameters()}
+        for twin, real in self.copy.pairs():
+            if id(twin) not in parameters:
+                self.known.learn(twin, real)
 
     # -- result ---------------------------------------------------------------------------------
 
@@ -204,11 +210,19 @@ class Session:
                 f"cannot capture {self.name}: no call on its tensors was seen; pass the module "
                 "and the tensors that the program uses as arguments, not through globals"
             )
+        if self.known.reads:
+            self.warnings.append(
+                f"the program reads tensor values {self.known.reads} times (`.item()`, branches); "
+                "on a device the host waits there, which is not counted"
+            )
         workload = self._workload(mode, optimizer, updated)
         return OpGraph(workload=workload, nodes=self.recorder.nodes())
 
     def _workload(
-        self, mode: Literal["infer", "train"], optimizer: str | None, updated: Sequence[torch.Tensor]
+        self,
+        mode: Literal["infer", "train"],
+        optimizer: str | None,
+        updated: Sequence[torch.Tensor],
     ) -> Workload:
         parameters = self.parameters()
         buffers = {id(b): b for module in self._modules for b in module.buffers()}.values()

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
+from predictor.capture.composite import apply
 from predictor.capture.recorder import Recorder
 from predictor.errors import CaptureError
 
@@ -36,7 +37,7 @@ def product(recorder: Recorder, a: torch.Tensor, b: torch.Tensor) -> torch.Tenso
             f"the gradient of a sparse tensor of shape {tuple(matrix.shape)} is not captured: "
             "detach it, or gather and scatter with dense values"
         )
-    return _SparseProduct.apply(recorder, a, b)  # type: ignore[no-any-return]
+    return apply(_SparseProduct, recorder, a, b)  # type: ignore[no-any-return]
 
 
 class _SparseProduct(torch.autograd.Function):
@@ -101,7 +102,7 @@ def stored_values(matrix: torch.Tensor) -> int:
     return int(matrix.values().numel())
 
 
-class SparseEmbedding(torch.autograd.Function):
+class _SparseEmbedding(torch.autograd.Function):
     """`embedding` or `embedding_bag` with `sparse=True`: the gradient holds the rows looked up."""
 
     @staticmethod
@@ -146,4 +147,4 @@ def sparse_embedding(
     rest: tuple[Any, ...],
 ) -> Any:
     """Run `call(weight, indices, *rest)` so that its gradient is sparse."""
-    return SparseEmbedding.apply(recorder, weight, call, indices, rest, weight)
+    return apply(_SparseEmbedding, recorder, weight, call, indices, rest, weight)

@@ -89,7 +89,7 @@ def capture_module(
                 "the loss depends on no trainable parameter: set requires_grad on some, or "
                 "capture mode='infer'"
             )
-        value.backward()  # type: ignore[no-untyped-call]
+        value.backward()
         if optimizer is not None:
             session.recorder.optimizing = True
             updated = record_update(session.recorder, optimizer, twin.parameters())
@@ -123,7 +123,7 @@ def capture_step(
         CaptureError: the program cannot be captured; the message says where and what to pass.
     """
     _check(mode="train", optimizer=None, amp=amp, dtype=None)
-    session = Session(name or getattr(step, "__name__", type(step).__name__), amp)
+    session = Session(name or str(getattr(step, "__name__", type(step).__name__)), amp)
     given, named = session.take_step((_positional(args), dict(kwargs or {})))
     optimizers = session.copy.copies(torch.optim.Optimizer)
     for optimizer in optimizers:

@@ -104,18 +104,14 @@ ZOO: Mapping[str, Entry] = {
         description="OPT-1.3B, 24 layers",
     ),
     "llama-3-8b": Entry(
-        build=partial(
-            Llama, LlamaConfig(layers=32, hidden=4096, heads=32, kv_heads=8, ffn=14336)
-        ),
+        build=partial(Llama, LlamaConfig(layers=32, hidden=4096, heads=32, kv_heads=8, ffn=14336)),
         parameters=8_030_261_248,
         batch=1,
         seq=4096,
         description="Llama 3 8B, 32 layers",
     ),
     "llama-3-70b": Entry(
-        build=partial(
-            Llama, LlamaConfig(layers=80, hidden=8192, heads=64, kv_heads=8, ffn=28672)
-        ),
+        build=partial(Llama, LlamaConfig(layers=80, hidden=8192, heads=64, kv_heads=8, ffn=28672)),
         parameters=70_553_706_496,
         batch=1,
         seq=4096,
