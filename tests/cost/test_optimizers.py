@@ -98,7 +98,7 @@ def by_the_block(sizes, depth):
     return launches
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(
     sizes=st.lists(st.integers(0, 400).map(lambda n: n * 60_000), max_size=150),
     depth=st.sampled_from(sorted(MAX_TENSORS)),

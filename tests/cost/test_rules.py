@@ -96,7 +96,7 @@ def test_depthwise_convolution():
     assert cost.read_bytes + cost.write_bytes == 411_046_400
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(
     batch=st.integers(1, 2), c_in=st.integers(1, 3), c_out=st.integers(1, 3),
     groups=st.integers(1, 2), size=st.integers(3, 5), kernel=st.integers(1, 3),
@@ -155,7 +155,7 @@ def test_complex_integer_and_mask_operands():
 
 
 @pytest.mark.parametrize("op", sorted(BACKWARD_OF))
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_backward_is_a_multiple_of_the_forward(op, data):
     d = data.draw(sizes(op))
@@ -164,7 +164,7 @@ def test_backward_is_a_multiple_of_the_forward(op, data):
 
 
 @pytest.mark.parametrize("op", sorted(OPS))
-@settings(max_examples=15)
+@settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_costs_are_sane_and_never_fall_when_a_dimension_grows(op, data):
     d = data.draw(sizes(op))
@@ -184,7 +184,7 @@ def test_costs_are_sane_and_never_fall_when_a_dimension_grows(op, data):
 
 
 @pytest.mark.parametrize("op", sorted(OPS))
-@settings(max_examples=10)
+@settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_arrays_agree_with_integers(op, data):
     rows = data.draw(st.lists(sizes(op), min_size=1, max_size=4))
