@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,11 +15,13 @@ from predictor.errors import (
     CheckpointError,
     NotYetError,
     UnknownDeviceError,
+    UnknownTargetError,
     UnsupportedPrecision,
 )
 from predictor.graph.ir import KernelGraph, OpGraph
 from predictor.hardware.device import Device, Software
 from predictor.nn.prediction import Prediction
+from predictor.program import split_inputs
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +138,7 @@ def test_a_captured_graph_is_not_something_else(
         (None, (), {}),
         (1, (1,), {}),
         ((1, 2), (1, 2), {}),
-        ([1, 2], ([1, 2],), {}),
+        ([1, 2], (1, 2), {}),
         ({"x": 1}, (), {"x": 1}),
         (((1,), {"x": 2}), (1,), {"x": 2}),
     ],
@@ -143,12 +146,12 @@ def test_a_captured_graph_is_not_something_else(
 def test_inputs_are_read_one_way(
     inputs: object, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> None:
-    assert api.split_inputs(inputs) == (args, kwargs)
+    assert split_inputs(inputs) == (args, kwargs)
 
 
 def test_words_outside_the_tables(device: Device) -> None:
     module, x = torch.nn.Linear(16, 32), torch.empty(8, 16)
-    with pytest.raises(CaptureError, match=r"dtype 'int4' is unknown; one of: fp32"):
+    with pytest.raises(CaptureError, match=r"dtype 'int4' is unknown; use fp32"):
         api.capture(module, x, dtype="int4")
     with pytest.raises(NotYetError, match="fp8"):
         api.capture(module, x, dtype="fp8")
@@ -162,6 +165,25 @@ def test_words_outside_the_tables(device: Device) -> None:
         api.capture(module, x, batch=3)
     with pytest.raises(CaptureError, match="brings its own inputs"):
         api.capture("gpt2", x)
+
+
+def test_a_graph_file_is_a_target(
+    captured: OpGraph, tmp_path: Path, device: Device, network: api.Predictor
+) -> None:
+    from predictor.graph.serialize import save_graph
+
+    path = tmp_path / "graph.json.gz"
+    save_graph(captured, path)
+    assert api.capture(str(path)) == captured
+    estimate = predictor.estimate(str(path), device=device, checkpoint=network)
+    assert estimate.graph.workload.mode == "train"
+    with pytest.raises(CaptureError, match="was captured with mode='train'"):
+        api.capture(str(path), mode="infer")
+    (tmp_path / "trace.json").write_text('{"traceEvents": []}')
+    with pytest.raises(NotYetError, match="profiler traces do not work yet"):
+        api.capture(str(tmp_path / "trace.json"))
+    with pytest.raises(UnknownTargetError, match="no file"):
+        api.capture(str(tmp_path / "none.json"))
 
 
 def test_context_follows_capture_and_flags(
@@ -182,13 +204,13 @@ def test_compare_captures_once_and_lists_refusals(
     device: Device, recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = []
-    original = api._capture_program
+    original = api.capture
 
     def counted(*args: object, **kwargs: object) -> OpGraph:
         calls.append(args)
         return original(*args, **kwargs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(api, "_capture_program", counted)
+    monkeypatch.setattr(api, "capture", counted)
     slow = replace(device, id="half-1", memory_bw_gbps=50.0)
     cannot = replace(device, id="old-1", unsupported_dtypes=("fp8",))
     comparison = predictor.compare(

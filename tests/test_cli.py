@@ -151,6 +151,10 @@ def test_capture_writes_a_graph_that_estimates_alike(
     assert run("capture", target, "--train", "--out", str(path)) == 0
     assert "544 parameters" in capsys.readouterr().out
     assert load_graph(path) == api.capture(target, mode="train")
+    assert run("estimate", str(path), "--device", "nvidia-t4", "--json", "-") == 0
+    from_file = json.loads(capsys.readouterr().out)
+    assert run("estimate", target, "--device", "nvidia-t4", "--train", "--json", "-") == 0
+    assert json.loads(capsys.readouterr().out) == from_file
 
 
 def test_devices(capsys: pytest.CaptureFixture[str]) -> None:
@@ -240,7 +244,7 @@ def test_calls_that_do_not_work_yet(call: str, capsys: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize(
     "kind",
-    ["timm:resnet50", "hf:folder", "model.onnx", "program.mlir", "program.pt2", "trace.json"],
+    ["timm:resnet50", "hf:folder", "model.onnx", "program.mlir", "program.pt2"],
 )
 def test_targets_that_do_not_work_yet(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "yet" in refused(capsys, "estimate", kind, "--device", "nvidia-t4")

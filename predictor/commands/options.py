@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
-from predictor.api import DEFAULT_CHECKPOINT, DEFAULT_OPTIMIZER, DTYPES, OPTIMIZERS, Mode
+from predictor.api import DEFAULT_CHECKPOINT
+from predictor.program import DEFAULT_OPTIMIZER, Mode
 
 TARGET_HELP = (
-    "What to estimate: a zoo name (gpt2-large) or file.py:function returning (module, inputs). "
-    "Not yet: timm:NAME, hf:DIR, model.onnx, program.mlir, program.pt2, trace.json."
+    "A zoo name (gpt2-large), file.py:function returning (module, inputs), or a graph that "
+    "`predictor capture` wrote. Not yet: timm:NAME, hf:DIR, .onnx, .mlir, .pt2, profiler traces."
 )
 
 Target = Annotated[str, typer.Argument(metavar="TARGET", help=TARGET_HELP)]
@@ -20,12 +21,14 @@ Batch = Annotated[int | None, typer.Option(metavar="N", min=1, help="Batch size.
 Seq = Annotated[int | None, typer.Option(metavar="N", min=1, help="Sequence length.")]
 Dtype = Annotated[
     str | None,
-    typer.Option(metavar="DTYPE", help=f"{', '.join(DTYPES)} (fp32); not yet: fp8."),
+    typer.Option(
+        metavar="DTYPE", help="fp32 (default), bf16, fp16, amp-bf16 or amp-fp16; not yet: fp8."
+    ),
 ]
 Optimizer = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME", help=f"{' or '.join(OPTIMIZERS)} ({DEFAULT_OPTIMIZER}), with --train."
+        metavar="NAME", help=f"adamw or sgd ({DEFAULT_OPTIMIZER} when not given), with --train."
     ),
 ]
 Checkpoint = Annotated[
@@ -54,6 +57,6 @@ Data = Annotated[
 CHECKPOINT_DEFAULT = DEFAULT_CHECKPOINT
 
 
-def mode_of(train: bool) -> Mode:
-    """The mode that `--train` stands for."""
-    return "train" if train else "infer"
+def mode_of(train: bool) -> Mode | None:
+    """The mode that `--train` asks for; a captured graph keeps its own without it."""
+    return "train" if train else None

@@ -1,0 +1,185 @@
+"""`capture`: whatever a user calls a program, as an `OpGraph`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from predictor.errors import CaptureError, DataError, NotYetError, UnknownTargetError
+from predictor.graph.ir import OpGraph
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+Mode = Literal["infer", "train"]
+Target: TypeAlias = "str | OpGraph | nn.Module | Callable[..., object]"
+Loss: TypeAlias = "Callable[[object], Tensor]"
+
+DEFAULT_OPTIMIZER = "adamw"
+LATER_KINDS: Mapping[str, str] = {
+    "timm:": "a timm model",
+    "hf:": "a local Hugging Face configuration",
+    ".onnx": "an ONNX file",
+    ".mlir": "StableHLO text",
+    ".pt2": "an exported program",
+}
+"""Prefixes and suffixes of targets that are part of the contract but do not work yet."""
+
+
+def capture(
+    target: Target,
+    inputs: object = None,
+    *,
+    mode: Mode | None = None,
+    dtype: str | None = None,
+    optimizer: str | None = None,
+    batch: int | None = None,
+    seq: int | None = None,
+    loss: Loss | None = None,
+) -> OpGraph:
+    """The ops a program runs, without running it and without the device.
+
+    Args:
+        target: a zoo name (`gpt2-large`), `file.py:function`, the file of a captured graph, a
+            module, a step function, or a captured graph, which comes back as it is.
+        inputs: of a module or step function: its input, a tuple or list of positional ones, a
+            dict of keyword ones, or `(args, kwargs)`. Tensors give shapes and dtypes; their values
+            are not read.
+        mode: `infer` (one forward) or `train` (forward, loss, backward, optimizer); inference
+            when not given.
+        dtype: `fp32`, `bf16`, `fp16` (parameters and inputs are taken in it), `amp-bf16` or
+            `amp-fp16` (autocast); as they are when not given.
+        optimizer: `adamw` (when not given) or `sgd`, training only.
+        batch: batch size of a named target.
+        seq: sequence length of a named target.
+        loss: maps the module's output to a scalar, training only; when not given the output's
+            own loss, else cross-entropy for logits, else the mean.
+
+    Raises:
+        CaptureError: the program cannot be captured; the message says where and what to pass.
+        UnknownTargetError: no such name or file.
+        NotYetError: a kind of target, or fp8, that does not work yet.
+    """
+    graph = _graph_of(target)
+    if graph is not None:
+        _check_captured(graph, mode=mode, dtype=dtype, batch=batch, seq=seq, optimizer=optimizer)
+        return graph
+    if dtype == "fp8":
+        raise NotYetError("dtype fp8 does not work yet; fp32, bf16, fp16, amp-bf16, amp-fp16 do")
+    if optimizer is not None and mode != "train":
+        raise CaptureError(f"optimizer {optimizer!r} needs a training step: mode='train' (--train)")
+    if isinstance(target, str):
+        return _capture_named(
+            target, inputs, loss, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch, seq=seq
+        )
+    if batch is not None or seq is not None:
+        raise CaptureError("batch and seq size a named target; a module's inputs have their own")
+    args, kwargs = split_inputs(inputs)
+    amp = dtype.removeprefix("amp-") if dtype is not None and dtype.startswith("amp-") else None
+    cast = dtype if amp is None else None
+    from torch import nn
+
+    from predictor.capture.torch import capture_module, capture_step
+
+    if isinstance(target, nn.Module):
+        mode = mode or "infer"
+        return capture_module(
+            target, args, kwargs, mode=mode, loss=loss, optimizer=_optimizer(mode, optimizer),
+            amp=amp, dtype=cast,
+        )  # fmt: skip
+    if not callable(target):
+        raise CaptureError(
+            f"cannot capture a {type(target).__name__}: pass a module, a step function, a zoo "
+            "name, file.py:function, or a captured graph"
+        )
+    own = {"mode": mode, "optimizer": optimizer, "loss": loss, "dtype": cast}
+    for name, value in own.items():
+        if value is not None:
+            raise CaptureError(f"a step function decides its own {name}: leave {name} out")
+    return capture_step(target, args, kwargs, amp=amp)
+
+
+def split_inputs(inputs: object) -> tuple[tuple[object, ...], Mapping[str, object]]:
+    """Positional and keyword arguments that `inputs` stands for."""
+    if inputs is None:
+        return (), {}
+    if isinstance(inputs, Mapping):
+        return (), inputs
+    if isinstance(inputs, tuple | list):
+        if len(inputs) == 2 and isinstance(inputs[0], tuple) and isinstance(inputs[1], Mapping):
+            return inputs[0], inputs[1]
+        return tuple(inputs), {}
+    return (inputs,), {}
+
+
+def _graph_of(target: Target) -> OpGraph | None:
+    """The graph, where the target is one or names the file of one."""
+    if isinstance(target, OpGraph):
+        return target
+    if not isinstance(target, str) or not target.endswith((".json", ".json.gz")):
+        return None
+    from predictor.graph.serialize import load_graph
+
+    if not Path(target).is_file():
+        raise UnknownTargetError(f"no file {target!r}; `predictor capture` writes graph files")
+    try:
+        graph = load_graph(target)
+    except DataError as error:
+        raise NotYetError(
+            f"{error}; graph files of `predictor capture` work, profiler traces do not work yet"
+        ) from error
+    if not isinstance(graph, OpGraph):
+        raise UnknownTargetError(f"{target} holds lowered kernels; capture the program again")
+    return graph
+
+
+def _capture_named(
+    target: str,
+    inputs: object,
+    loss: Loss | None,
+    *,
+    mode: Mode | None,
+    dtype: str | None,
+    optimizer: str | None,
+    batch: int | None,
+    seq: int | None,
+) -> OpGraph:
+    for mark, kind in LATER_KINDS.items():
+        if target.startswith(mark) or (mark.startswith(".") and target.endswith(mark)):
+            raise NotYetError(
+                f"target {target!r}: {kind} does not work yet; a zoo name, file.py:function and "
+                "the graph files of `predictor capture` do"
+            )
+    if inputs is not None or loss is not None:
+        raise CaptureError(
+            f"target {target!r} brings its own inputs and loss; pass a module to give them"
+        )
+    from predictor.capture.target import capture_target
+
+    mode = mode or "infer"
+    return capture_target(
+        target, mode=mode, batch=batch, seq=seq, dtype=dtype, optimizer=_optimizer(mode, optimizer)
+    )
+
+
+def _optimizer(mode: Mode, optimizer: str | None) -> str | None:
+    return (optimizer or DEFAULT_OPTIMIZER) if mode == "train" else None
+
+
+def _check_captured(graph: OpGraph, **asked: object) -> None:
+    """A captured graph is what it is: asking for something else is an error, not a recapture."""
+    workload = graph.workload
+    held = {
+        "mode": workload.mode,
+        "dtype": workload.dtype,
+        "batch": workload.batch,
+        "seq": None,
+        "optimizer": workload.optimizer,
+    }
+    for name, value in asked.items():
+        if value is not None and value != held[name]:
+            raise CaptureError(
+                f"the graph of {workload.name!r} was captured with {name}={held[name]!r}, not "
+                f"{value!r}: capture the program again, or leave {name} out"
+            )
