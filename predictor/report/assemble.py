@@ -149,7 +149,7 @@ def _memory_warnings(device: Device, memory: MemoryReport) -> Sequence[str]:
 
 
 def itemised(memory: MemoryReport) -> str:
-    """The items that are there, in GiB: `parameters 2.88 GiB, gradients …`."""
+    """The items that matter (a thousandth of the peak or more): `parameters 2.88 GiB, …`."""
     items = {
         "parameters": memory.parameters_bytes,
         "gradients": memory.gradients_bytes,
@@ -157,4 +157,6 @@ def itemised(memory: MemoryReport) -> str:
         "activations": memory.activations_bytes,
         "inputs": memory.inputs_bytes,
     }
-    return ", ".join(f"{name} {gib(size)}" for name, size in items.items() if size)
+    return ", ".join(
+        f"{name} {gib(size)}" for name, size in items.items() if 1000 * size >= memory.peak_bytes
+    )
