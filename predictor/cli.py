@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -55,7 +57,8 @@ def _run(arguments: list[str], debug: bool) -> int:
         sys.stdout.write(f"{code_version()}\n")
         return 0
     try:
-        status = app(arguments or ["--help"], prog_name="predictor", standalone_mode=False)
+        with _progress_lines(debug):
+            status = app(arguments or ["--help"], prog_name="predictor", standalone_mode=False)
     except (PredictorError, typer.TyperException, OSError) as error:
         if debug:
             raise
@@ -64,6 +67,21 @@ def _run(arguments: list[str], debug: bool) -> int:
     if status == INTERRUPTED:
         sys.stderr.write("interrupted\n")
     return status if isinstance(status, int) else 0
+
+
+@contextmanager
+def _progress_lines(debug: bool) -> Iterator[None]:
+    """Show what the library logs as plain lines on standard error."""
+    logger, handler = logging.getLogger("predictor"), logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG if debug else logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 def _one_line(error: Exception) -> str:
