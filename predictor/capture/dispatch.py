@@ -48,6 +48,12 @@ DATA_DEPENDENT: dict[str, str] = {
     "aten.repeat_interleave": "makes a shape that depends on values (`repeat_interleave`)",
 }
 """Calls that need values, which capture does not have."""
+ONE_DTYPE: frozenset[str] = frozenset(
+    {"aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm", "aten.convolution", "aten.mv", "aten.dot"}
+)
+"""Calls that a device refuses on operands of different dtypes; meta tensors let them pass."""
+HOST_OPERANDS: dict[str, int] = {"aten._pack_padded_sequence": 1, "aten._pad_packed_sequence": 1}
+"""Calls with an operand that stays on the host (lengths), and its position."""
 DATA_REMEDY = (
     "capture knows values that follow from inputs and constants, not those that depend on "
     "parameters or random numbers: pass the value as a Python number, use a fixed-size form "
@@ -105,7 +111,16 @@ class RecordDispatch(TorchDispatchMode):
                 on_device = True
                 break
         if on_device:
-            args, kwargs, tensors = self._on_device(args, kwargs, tensors)
+            if plan.op in HOST_OPERANDS:
+                args = self._with_host_operand(plan.op, args)
+            else:
+                args, kwargs, tensors = self._on_device(args, kwargs, tensors)
+            if plan.op == "aten.index":
+                args = self._without_masks(args)
+                tensors = []
+                collect(args, tensors)
+            if plan.op in ONE_DTYPE:
+                _check_one_dtype(plan.op, tensors)
             if plan.op in DATA_DEPENDENT and kwargs.get("output_size") is None:
                 return self._read(plan, func, args, kwargs)
         result = func(*args, **kwargs)
@@ -151,6 +166,34 @@ class RecordDispatch(TorchDispatchMode):
         self._recorder.record(plan.op, tensors, outputs, _attributes(plan, args, kwargs))
         return made
 
+    def _with_host_operand(self, op: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The lengths of sequences are read on the host, also on a real device."""
+        at = HOST_OPERANDS[op]
+        if not args[at].is_meta:
+            return args
+        value = self._known.value(args[at])
+        if value is None:
+            raise CaptureError(f"{op} reads the lengths of sequences; {DATA_REMEDY}")
+        self._known.reads += 1
+        return (*args[:at], value, *args[at + 1 :])
+
+    def _without_masks(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Boolean masks among the indices become the positions that they select."""
+        indices: list[Any] = []
+        for index in args[1]:
+            masks = isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8)
+            if not masks:
+                indices.append(index)
+                continue
+            plan = _plan(torch.ops.aten.nonzero.default)
+            found = self._read(plan, torch.ops.aten.nonzero.default, (index,), {})
+            value = self._known.value(found)
+            assert value is not None  # it was just read
+            for column, real in zip(found.unbind(1), value.unbind(1), strict=True):
+                self._known.learn(column, real)
+                indices.append(column)
+        return (args[0], indices, *args[2:])
+
     def _on_device(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor]
     ) -> tuple[tuple[Any, ...], dict[str, Any], list[torch.Tensor]]:
@@ -187,6 +230,16 @@ class RecordDispatch(TorchDispatchMode):
             self._recorder.set_role(twin, "input")
             self._known.learn(twin, tensor)
         return known[1]
+
+
+def _check_one_dtype(op: str, tensors: Sequence[torch.Tensor]) -> None:
+    dtypes = {t.dtype for t in tensors}
+    if len(dtypes) > 1:
+        shapes = ", ".join(f"{str(t.dtype)[6:]} {tuple(t.shape)}" for t in tensors)
+        raise CaptureError(
+            f"{op} on operands of different dtypes ({shapes}): cast the inputs to the module's "
+            "dtype, or capture under autocast (amp)"
+        )
 
 
 def _plan(func: Any) -> _Plan:

@@ -18,6 +18,7 @@ PROGRAM_ERRORS: tuple[type[Exception], ...] = (
 )  # fmt: skip
 """What a program can raise while it runs (`NotImplementedError` is a `RuntimeError`)."""
 
+_LINE_WIDTH = 100
 _LIBRARY = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
 
 _REMEDIES: Sequence[tuple[str, str]] = (
@@ -66,6 +67,10 @@ _REMEDIES: Sequence[tuple[str, str]] = (
         "check the shapes of the inputs",
     ),
     (
+        "same reduction dim",
+        "check the shapes of the inputs",
+    ),
+    (
         "size of tensor a",
         "check the shapes of the inputs",
     ),
@@ -107,7 +112,7 @@ def program_line(traceback: TracebackType | None) -> str:
         code = traceback.tb_frame.f_code
         path = code.co_filename
         if not path.startswith(_LIBRARY) and not path.startswith("<"):
-            source = linecache.getline(path, traceback.tb_lineno).strip()
+            source = linecache.getline(path, traceback.tb_lineno).strip()[:_LINE_WIDTH]
             shown = f": `{source}`" if source else ""
             found = f"{Path(path).name}:{traceback.tb_lineno} in {code.co_name}{shown}"
         traceback = traceback.tb_next

@@ -216,6 +216,7 @@ def _interceptors(recorder: Recorder) -> dict[str, Interceptor]:
         "_sparse_mm": matmul,
         "embedding": partial(_sparse_gradient, recorder, 4),
         "embedding_bag": partial(_sparse_gradient, recorder, 5),
+        "_nested_tensor_from_mask_left_aligned": partial(_padded, recorder),
         "cuda": _to_device,
         "cpu": _stays,
         "pin_memory": _stays,
@@ -263,6 +264,14 @@ def _sparse_gradient(
     rest = list(args[2:])
     rest[flag - 2] = False  # the dense kernel forward; the gradient is ours
     return sparse.sparse_embedding(recorder, func, weight, args[1], tuple(rest))
+
+
+def _padded(recorder: Recorder, func: Any, to: Any, args: Any, kwargs: Any) -> bool:
+    """Encoders stay on padded batches: answering no keeps them off nested tensors."""
+    recorder.notes.append(
+        "nn.TransformerEncoder is captured on the padded batch, without its nested-tensor fast path"
+    )
+    return False
 
 
 def _stays(func: Any, to: Any, args: Any, kwargs: Any) -> Any:

@@ -111,7 +111,7 @@ class MetaCopy:
     def _copied(self, value: Any) -> Any:
         if isinstance(value, _IMMUTABLE):
             return value
-        if not value and type(value) in (dict, list, set):
+        if type(value) in (dict, list, set) and not value:
             return type(value)()
         if isinstance(value, torch.Tensor):
             return self.tensor(value)

@@ -51,6 +51,8 @@ class Recorder:
     optimizing: bool = False
     """True while an optimizer step is running."""
     module_stack: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What the user should know about the capture."""
     _rows: list[_Row] = field(default_factory=list)
     _row_ids: dict[tuple[object, ...], int] = field(default_factory=dict)
     _nodes: list[_RawNode] = field(default_factory=list)

@@ -170,11 +170,12 @@ class _FusedCell(torch.autograd.Function):
         )
         ctx.recorder, ctx.kind, ctx.biases = recorder, kind, len(biases)
         ctx.save_for_backward(state, *results[1:], workspace, gates_i)
+        ctx.set_materialize_grads(False)
         return tuple(results)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
+    def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[Any, ...]:
         recorder: Recorder = ctx.recorder
         *saved, gates = ctx.saved_tensors
         lstm = ctx.kind == "lstm"
@@ -183,7 +184,10 @@ class _FusedCell(torch.autograd.Function):
             grad_state = torch.empty_like(saved[0])
         name = "_thnn_fused_lstm_cell_backward_impl" if lstm else "_thnn_fused_gru_cell_backward"
         recorder.record(
-            f"aten.{name}", [*grads, *saved], [*made, grad_state], {"gates": GATES[ctx.kind]}
+            f"aten.{name}",
+            [*(g for g in grads if g is not None), *saved],
+            [*made, grad_state],
+            {"gates": GATES[ctx.kind]},
         )
         grad_i, grad_h = made[0], made[-1]
         bias_grads = [g.sum(0) for g in made] if ctx.biases else []

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import random
-import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, Literal
 
@@ -14,17 +12,17 @@ from torch import nn
 
 from predictor.capture.autocast import CastPolicy, honoured
 from predictor.capture.dispatch import RecordDispatch
+from predictor.capture.environment import as_on_device
 from predictor.capture.failures import PROGRAM_ERRORS, capture_failure
 from predictor.capture.functions import RouteFunctions
 from predictor.capture.known import KnownValues
 from predictor.capture.metacopy import MetaCopy
-from predictor.capture.recorder import Recorder
+from predictor.capture.recorder import Recorder, sparse_bytes
 from predictor.capture.specs import TORCH_DTYPES, dtype_name
 from predictor.errors import CaptureError, PredictorError
 from predictor.graph.ir import OpGraph, Workload
 
 _lock = threading.RLock()
-_SEED = 0
 _INDEX_DTYPES = (torch.int64, torch.int32)
 
 
@@ -43,9 +41,10 @@ class Session:
         self.known = KnownValues(self.recorder)
         self.policy = CastPolicy(self.amp)
         self.copy = MetaCopy()
-        self.warnings: list[str] = []
+        self.warnings = self.recorder.notes
         self._inputs: list[torch.Tensor] = []
         self._states: list[torch.Tensor] = []
+        self._stepping = False
         self._modules: list[nn.Module] = []
 
     # -- taking the program in ------------------------------------------------------------------
@@ -73,6 +72,7 @@ class Session:
 
     def take_step(self, value: Any) -> Any:
         """A meta copy of a step's arguments: modules, optimizers and tensors together."""
+        self._stepping = True
         with self.guarded():
             twin = self.copy(value)
         modules = self.copy.copies(nn.Module)
@@ -129,9 +129,8 @@ class Session:
         """The modes in force; random states, flags and library state return to what they were."""
         self._mark_roles()
         with self.guarded(), _lock, ExitStack() as stack:
-            stack.enter_context(_preserved_random_state())
+            stack.enter_context(as_on_device())
             stack.enter_context(honoured(self.policy))
-            stack.enter_context(_eager_compiled())
             stack.enter_context(RecordDispatch(self.recorder, self.known))
             stack.enter_context(RouteFunctions(self.recorder, self.policy, self.known))
             yield
@@ -205,15 +204,16 @@ class Session:
         for parameter in self.parameters():
             if parameter.grad is not None:
                 self.recorder.set_role(parameter.grad, "gradient")
-        if self.recorder.op_count == 0 and self.parameters():
+        if self.recorder.op_count == 0 and (self.parameters() or self._stepping):
             raise CaptureError(
                 f"cannot capture {self.name}: no call on its tensors was seen; pass the module "
                 "and the tensors that the program uses as arguments, not through globals"
             )
         if self.known.reads:
             self.warnings.append(
-                f"the program reads tensor values {self.known.reads} times (`.item()`, branches); "
-                "on a device the host waits there, which is not counted"
+                "the program reads tensor values (`.item()`, branches, masks), taken from the "
+                f"inputs as given; reads: {self.known.reads}; on a device the host waits there, "
+                "which is not counted"
             )
         workload = self._workload(mode, optimizer, updated)
         return OpGraph(workload=workload, nodes=self.recorder.nodes())
@@ -240,7 +240,7 @@ class Session:
             dtype=self._dtype(parameters),
             optimizer=optimizer,
             trainable_bytes=sum(self._gradient_bytes(p) for p in updated),
-            warnings=tuple(self.warnings),
+            warnings=tuple(dict.fromkeys(self.warnings)),
         )
 
     def _gradient_bytes(self, parameter: torch.Tensor) -> int:
@@ -266,6 +266,8 @@ class Session:
 
 
 def _bytes(tensor: torch.Tensor) -> int:
+    if tensor.layout is not torch.strided:
+        return sparse_bytes(tensor)
     return tensor.numel() * tensor.itemsize
 
 
@@ -285,34 +287,3 @@ def _follow(recorder: Recorder, module: nn.Module, path: str) -> None:
 
     module.register_forward_pre_hook(enter, prepend=True)
     module.register_forward_hook(leave)
-
-
-@contextmanager
-def _preserved_random_state() -> Iterator[None]:
-    """The same draws in every capture, and the caller's generators as they were."""
-    generator = torch.default_generator
-    state, python_state = generator.get_state(), random.getstate()
-    numpy = sys.modules.get("numpy")
-    numpy_state = numpy.random.get_state() if numpy is not None else None
-    generator.manual_seed(_SEED)
-    random.seed(_SEED)
-    if numpy is not None:
-        numpy.random.seed(_SEED)
-    try:
-        yield
-    finally:
-        generator.set_state(state)
-        random.setstate(python_state)
-        if numpy is not None:
-            numpy.random.set_state(numpy_state)
-
-
-@contextmanager
-def _eager_compiled() -> Iterator[None]:
-    """Compiled functions run eagerly: their own graph capture would hide the calls."""
-    if "torch._dynamo" not in sys.modules:
-        yield
-        return
-    stance: Callable[[str], AbstractContextManager[Any]] = torch.compiler.set_stance
-    with stance("force_eager"):
-        yield

@@ -121,6 +121,7 @@ class _SparseEmbedding(torch.autograd.Function):
             ctx.bag = False
             return result
         ctx.bag = True
+        ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*result[1:])
         ctx.save_for_backward(result[1])
         return result
