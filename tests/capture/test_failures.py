@@ -62,7 +62,7 @@ def test_messages(model, args, kwargs, words):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_torchscript_is_refused():
-    with pytest.raises(CaptureError, match="eager nn.Module"):
+    with pytest.raises(CaptureError, match=r"eager nn\.Module"):
         capture_module(torch.jit.script(nn.Linear(4, 4)), torch.ones(2, 4))
 
 
@@ -104,5 +104,5 @@ def test_words_outside_the_tables(options, words):
 
 
 def test_not_a_module():
-    with pytest.raises(CaptureError, match="expected an nn.Module"):
+    with pytest.raises(CaptureError, match=r"expected an nn\.Module"):
         capture_module(torch.ones(2), torch.ones(2))
