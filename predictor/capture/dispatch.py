@@ -6,9 +6,7 @@ real and launch nothing; one that meets a device tensor is taken to the device a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from predictor.capture.known import KnownValues, collect
 from predictor.capture.layout import convolution_layout
 from predictor.capture.recorder import Recorder
-from predictor.capture.specs import DTYPE_NAMES
+from predictor.capture.schema import Plan, attributes, plan_of
 from predictor.errors import CaptureError
 
 META = torch.device("meta")
@@ -61,19 +59,6 @@ DATA_REMEDY = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """What a schema says, worked out once a call."""
-
-    op: str
-    overload: str
-    names: tuple[str, ...]
-    defaults: tuple[object, ...]
-    tensor_like: tuple[bool, ...]
-    writes: tuple[int, ...]
-    inplace: bool
-
-
 class RecordDispatch(TorchDispatchMode):
     """Records each call on device tensors.
 
@@ -86,7 +71,7 @@ class RecordDispatch(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self._recorder = recorder
         self._known = known
-        self._plans: dict[object, _Plan] = {}
+        self._plans: dict[object, Plan] = {}
         self._lifted: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def __torch_dispatch__(
@@ -100,7 +85,7 @@ class RecordDispatch(TorchDispatchMode):
         kwargs = kwargs or {}
         plan = self._plans.get(func)
         if plan is None:
-            plan = self._plans[func] = _plan(func)
+            plan = self._plans[func] = plan_of(func)
         tensors: list[torch.Tensor] = []
         collect(args, tensors)
         if kwargs:
@@ -132,7 +117,7 @@ class RecordDispatch(TorchDispatchMode):
             return result
         if plan.op == "aten.convolution" or plan.op == "aten.convolution_backward":
             result, outputs = _relaid(plan.op, tensors, result)
-        attrs = _attributes(plan, args, kwargs)
+        attrs = attributes(plan, args, kwargs)
         if tensors and not on_device:
             attrs["transfer"] = "host_to_device"
         writes = [args[i] for i in plan.writes if i < len(args)]
@@ -143,7 +128,7 @@ class RecordDispatch(TorchDispatchMode):
         self._known.derive(packet, func, args, kwargs, tensors, outputs, written)
         return result
 
-    def _read(self, plan: _Plan, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _read(self, plan: Plan, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call whose result depends on values: made on the host when they are known."""
         real = self._known.real_arguments(args)
         if real is None:
@@ -163,7 +148,7 @@ class RecordDispatch(TorchDispatchMode):
         made = _mapped((result,), twin)[0]
         tensors: list[torch.Tensor] = []
         collect(args, tensors)
-        self._recorder.record(plan.op, tensors, outputs, _attributes(plan, args, kwargs))
+        self._recorder.record(plan.op, tensors, outputs, attributes(plan, args, kwargs))
         return made
 
     def _with_host_operand(self, op: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -185,7 +170,7 @@ class RecordDispatch(TorchDispatchMode):
             if not masks:
                 indices.append(index)
                 continue
-            plan = _plan(torch.ops.aten.nonzero.default)
+            plan = plan_of(torch.ops.aten.nonzero.default)
             found = self._read(plan, torch.ops.aten.nonzero.default, (index,), {})
             value = self._known.value(found)
             assert value is not None  # it was just read
@@ -242,26 +227,6 @@ def _check_one_dtype(op: str, tensors: Sequence[torch.Tensor]) -> None:
         )
 
 
-def _plan(func: Any) -> _Plan:
-    namespace, _, rest = func.name().partition("::")
-    packet = rest.partition(".")[0]
-    schema = func._schema
-    arguments = schema.arguments
-    inplace = any(r.alias_info is not None and r.alias_info.is_write for r in schema.returns)
-    writes = tuple(
-        i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write
-    )
-    return _Plan(
-        op=f"{namespace}.{packet}",
-        overload=func._overloadname,
-        names=tuple(a.name for a in arguments),
-        defaults=tuple(a.default_value for a in arguments),
-        tensor_like=tuple("Tensor" in str(a.type) for a in arguments),
-        writes=writes,
-        inplace=inplace or (bool(writes) and not schema.returns),
-    )
-
-
 def _mapped(
     values: tuple[Any, ...], change: Callable[[torch.Tensor], torch.Tensor]
 ) -> tuple[Any, ...]:
@@ -274,37 +239,6 @@ def _mapped(
         else:
             out.append(value)
     return tuple(out)
-
-
-def _attributes(plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, object]:
-    """Arguments that are not tensors, by schema name; an absent optional tensor is None."""
-    attrs: dict[str, object] = {"overload": plan.overload} if plan.overload else {}
-    given = len(args)
-    for i, name in enumerate(plan.names):
-        value = args[i] if i < given else kwargs.get(name, plan.defaults[i])
-        if plan.tensor_like[i]:
-            if value is None:
-                attrs[name] = None
-            continue
-        if value is None or isinstance(value, (torch.device, torch.layout, torch.Generator)):
-            continue
-        attrs[name] = plain(value)
-    if plan.inplace:
-        attrs["inplace"] = True
-    return attrs
-
-
-def plain(value: Any) -> object:
-    """A JSON-able form of an argument."""
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, (list, tuple)):
-        return [plain(v) for v in value]
-    if isinstance(value, torch.dtype):
-        return DTYPE_NAMES.get(value, str(value))
-    return str(value).removeprefix("torch.")
 
 
 def _relaid(
