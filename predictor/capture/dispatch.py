@@ -212,7 +212,7 @@ class RecordDispatch(TorchDispatchMode):
                 tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta"
             )
             known = self._lifted[id(tensor)] = (tensor, twin)
-            self._recorder.set_role(twin, "input")
+            self._recorder.tensors.set_role(twin, "input")
             self._known.learn(twin, tensor)
         return known[1]
 

@@ -96,7 +96,7 @@ class KnownValues:
         """Note what a call makes of known values, and forget what it overwrites."""
         call = self._call(packet, func, args, kwargs, tensors, outputs)
         for tensor in writes:
-            for row in self._rows.pop(self.recorder.storage_id(tensor), ()):
+            for row in self._rows.pop(self.recorder.tensors.storage_id(tensor), ()):
                 self._values.pop(row, None)
         if call is not None:
             for index, out in enumerate(outputs):
@@ -106,7 +106,7 @@ class KnownValues:
         """The value of a device tensor, or None when it is not known."""
         if not self._values or not isinstance(tensor, torch.Tensor) or not tensor.is_meta:
             return None
-        known = self._values.get(self.recorder.row(tensor))
+        known = self._values.get(self.recorder.tensors.row(tensor))
         return None if known is None else known.value()
 
     def real_arguments(self, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -118,12 +118,12 @@ class KnownValues:
         return _real(self._swapped(values))
 
     def _known(self, tensor: torch.Tensor) -> bool:
-        return self.recorder.row(tensor) in self._values
+        return self.recorder.tensors.row(tensor) in self._values
 
     def _keep(self, tensor: torch.Tensor, known: _Known) -> None:
-        row = self.recorder.row(tensor)
+        row = self.recorder.tensors.row(tensor)
         self._values[row] = known
-        self._rows.setdefault(self.recorder.storage_id(tensor), set()).add(row)
+        self._rows.setdefault(self.recorder.tensors.storage_id(tensor), set()).add(row)
 
     def _call(
         self,
@@ -154,7 +154,9 @@ class KnownValues:
         out: list[Any] = []
         for value in values:
             if isinstance(value, torch.Tensor):
-                out.append(self._values[self.recorder.row(value)] if value.is_meta else value)
+                out.append(
+                    self._values[self.recorder.tensors.row(value)] if value.is_meta else value
+                )
             elif isinstance(value, (list, tuple)):
                 out.append(type(value)(self._swapped(tuple(value))))
             else:

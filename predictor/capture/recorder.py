@@ -1,36 +1,18 @@
-"""The recorder: what was called, on which storages, in which phase, by which module.
-
-It holds no tensor: identity is the storage, watched through weak references so that addresses
-are never reused while the capture lasts and autograd's own reference counting is undisturbed.
-"""
+"""The recorder: what was called, on which tensors, in which phase, by which module."""
 
 from __future__ import annotations
 
 import bisect
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
-from predictor.capture.specs import dtype_name, layout_of, touched_bytes
-from predictor.graph.ir import Layout, OpNode, Phase, Role, TensorSpec
+from predictor.capture.tensors import TensorTable
+from predictor.graph.ir import OpNode, Phase
 
 current_autograd_node = torch._C._current_autograd_node
 sequence_nr = torch._C._autograd._get_sequence_nr
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A tensor as seen, before its role is known."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    sid: int
-    storage_bytes: int
-    touched: int
-    layout: Layout
 
 
 @dataclass(slots=True)
@@ -48,76 +30,19 @@ class _RawNode:
 class Recorder:
     """Collects raw nodes; `nodes()` turns them into graph records."""
 
+    tensors: TensorTable = field(default_factory=TensorTable)
     optimizing: bool = False
     """True while an optimizer step is running."""
     module_stack: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """What the user should know about the capture."""
-    _rows: list[_Row] = field(default_factory=list)
-    _row_ids: dict[tuple[object, ...], int] = field(default_factory=dict)
     _nodes: list[_RawNode] = field(default_factory=list)
-    _sids: dict[int, int] = field(default_factory=dict)
-    _watched: list[object] = field(default_factory=list)
-    _roles: dict[int, Role] = field(default_factory=dict)
     _last_writer: dict[int, int] = field(default_factory=dict)
     _view_node: dict[int, int] = field(default_factory=dict)
     _sparse_gradients: dict[int, list[int]] = field(default_factory=dict)
     _sequence_marks: list[int] = field(default_factory=list)
     _sequence_modules: list[str] = field(default_factory=list)
     _paused: int = 0
-
-    # -- identity -------------------------------------------------------------------------------
-
-    def storage_id(self, tensor: torch.Tensor) -> int:
-        """Small stable integer of the storage behind a dense tensor."""
-        storage = tensor.untyped_storage()
-        key = storage._cdata
-        sid = self._sids.get(key)
-        if sid is None:
-            sid = self._sids[key] = len(self._sids)
-            self._watched.append(StorageWeakRef(storage))
-        return sid
-
-    def row(self, tensor: torch.Tensor) -> int:
-        """Index of the tensor's row, created at first sight."""
-        if tensor.layout is not torch.strided:
-            return self._sparse_row(tensor)
-        storage = tensor.untyped_storage()
-        cdata = storage._cdata
-        key = (cdata, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
-        found = self._row_ids.get(key)
-        if found is not None:
-            return found
-        shape, dtype = tuple(tensor.shape), dtype_name(tensor.dtype)
-        row = _Row(
-            shape,
-            dtype,
-            self.storage_id(tensor),
-            storage.nbytes(),
-            touched_bytes(shape, tensor.stride(), tensor.itemsize),
-            layout_of(tensor),
-        )
-        return self._add_row(key, row)
-
-    def _sparse_row(self, tensor: torch.Tensor) -> int:
-        key = ("sparse", id(tensor))
-        found = self._row_ids.get(key)
-        if found is not None:
-            return found
-        self._watched.append(tensor)  # keeps the id from being reused
-        size = sparse_bytes(tensor)
-        sid = self._sids[-1 - len(self._sids)] = len(self._sids)
-        name = dtype_name(tensor.dtype)
-        return self._add_row(key, _Row(tuple(tensor.shape), name, sid, size, size, "strided"))
-
-    def _add_row(self, key: tuple[object, ...], row: _Row) -> int:
-        index = self._row_ids[key] = len(self._rows)
-        self._rows.append(row)
-        return index
-
-    def set_role(self, tensor: torch.Tensor, role: Role) -> None:
-        """Give the tensor's storage a role; the first role given to a storage stays."""
-        self._roles.setdefault(self._rows[self.row(tensor)].sid, role)
 
     # -- modules and phases ---------------------------------------------------------------------
 
@@ -167,31 +92,31 @@ class Recorder:
     ) -> None:
         """Append a node; `writes` are the inputs that the op changes in place."""
         index = len(self._nodes)
-        ins = tuple([self.row(t) for t in inputs])
-        outs = tuple([self.row(t) for t in outputs])
+        ins = tuple([self.tensors.row(t) for t in inputs])
+        outs = tuple([self.tensors.row(t) for t in outputs])
         deps = self._dependencies(ins)
-        written = {self._rows[self.row(t)].sid for t in writes}
-        read = {self._rows[i].sid for i in ins}
-        is_view = bool(outs) and not written and all(self._rows[o].sid in read for o in outs)
+        written = {self.tensors.storage_id(t) for t in writes}
+        read = {self.tensors.rows[i].sid for i in ins}
+        is_view = bool(outs) and not written and all(self.tensors.rows[o].sid in read for o in outs)
         if is_view:
             attrs["view"] = True
             for out in outs:
                 self._view_node[out] = index
         else:
-            for sid in written.union(self._rows[o].sid for o in outs):
+            for sid in written.union(self.tensors.rows[o].sid for o in outs):
                 self._last_writer[sid] = index
         phase, module = self._here()
         self._nodes.append(_RawNode(op, phase, ins, outs, attrs, deps, module))
 
     def add_sparse_gradient(self, parameter: torch.Tensor, values: torch.Tensor) -> None:
         """A parameter got a gradient that holds `values` rows only (duplicates included)."""
-        sid = self.storage_id(parameter)
-        self._sparse_gradients.setdefault(sid, []).append(self.row(values))
+        sid = self.tensors.storage_id(parameter)
+        self._sparse_gradients.setdefault(sid, []).append(self.tensors.row(values))
 
     def sparse_gradient_rows(self, parameter: torch.Tensor) -> int:
         """Rows in the sparse gradient of a parameter, 0 when it has none."""
-        found = self._sparse_gradients.get(self.storage_id(parameter), [])
-        return sum(self._rows[r].shape[0] for r in found)
+        found = self._sparse_gradients.get(self.tensors.storage_id(parameter), [])
+        return sum(self.tensors.rows[r].shape[0] for r in found)
 
     def record_optimizer(
         self,
@@ -208,26 +133,21 @@ class Recorder:
         grads: list[int] = []
         for parameter in parameters:
             rows = self.sparse_gradient_rows(parameter)
-            ins.append(self._rows_of(parameter, rows) if rows else self.row(parameter))
+            ins.append(
+                self.tensors.row_of_part(parameter, rows) if rows else self.tensors.row(parameter)
+            )
             if parameter.grad is not None:
-                grads.append(self.row(parameter.grad))
-            grads.extend(self._sparse_gradients.get(self.storage_id(parameter), ()))
+                grads.append(self.tensors.row(parameter.grad))
+            grads.extend(self._sparse_gradients.get(self.tensors.storage_id(parameter), ()))
         deps = self._dependencies([*ins, *grads])
         for row in ins:
-            self._last_writer[self._rows[row].sid] = index
+            self._last_writer[self.tensors.rows[row].sid] = index
         self._nodes.append(_RawNode(op, "optimizer", tuple(ins), (), attrs, deps, ""))
-
-    def _rows_of(self, parameter: torch.Tensor, count: int) -> int:
-        whole = self._rows[self.row(parameter)]
-        shape = (count, *whole.shape[1:])
-        touched = math.prod(shape) * parameter.itemsize
-        row = replace(whole, shape=shape, touched=min(touched, whole.storage_bytes))
-        return self._add_row(("rows", whole.sid, count), row)
 
     def _dependencies(self, rows: Sequence[int]) -> tuple[int, ...]:
         deps: set[int] = set()
         for row in rows:
-            writer = self._last_writer.get(self._rows[row].sid, -1)
+            writer = self._last_writer.get(self.tensors.rows[row].sid, -1)
             latest = max(writer, self._view_node.get(row, -1))
             if latest >= 0:
                 deps.add(latest)
@@ -237,18 +157,7 @@ class Recorder:
 
     def nodes(self) -> tuple[OpNode, ...]:
         """All nodes as graph records."""
-        specs = [
-            TensorSpec(
-                shape=r.shape,
-                dtype=r.dtype,
-                storage_id=r.sid,
-                storage_bytes=r.storage_bytes,
-                touched_bytes=r.touched,
-                role=self._roles.get(r.sid, "activation"),
-                layout=r.layout,
-            )
-            for r in self._rows
-        ]
+        specs = self.tensors.specs()
         tail = self._after_backward()
         return tuple(
             OpNode(
@@ -280,10 +189,6 @@ class Recorder:
                 return index + 1
         return len(self._nodes)
 
-    def roles(self) -> Mapping[int, Role]:
-        """Role of each storage that has one."""
-        return self._roles
-
 
 @dataclass(slots=True)
 class _Pause:
@@ -294,14 +199,3 @@ class _Pause:
 
     def __exit__(self, *exc: object) -> None:
         self.recorder._paused -= 1
-
-
-def sparse_bytes(tensor: torch.Tensor) -> int:
-    """Bytes of the index and value arrays behind a sparse tensor."""
-    if tensor.layout is torch.sparse_coo:
-        parts = (tensor._indices(), tensor._values())
-    elif tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-        parts = (tensor.crow_indices(), tensor.col_indices(), tensor.values())  # type: ignore[assignment]
-    else:
-        parts = (tensor.ccol_indices(), tensor.row_indices(), tensor.values())  # type: ignore[assignment]
-    return sum(p.numel() * p.itemsize for p in parts)

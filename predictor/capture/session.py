@@ -17,13 +17,13 @@ from predictor.capture.failures import PROGRAM_ERRORS, capture_failure
 from predictor.capture.functions import RouteFunctions
 from predictor.capture.known import KnownValues
 from predictor.capture.metacopy import MetaCopy
-from predictor.capture.recorder import Recorder, sparse_bytes
-from predictor.capture.specs import TORCH_DTYPES, dtype_name
+from predictor.capture.recorder import Recorder
+from predictor.capture.specs import TORCH_DTYPES
+from predictor.capture.workload import describe, size_bytes, token_shape
 from predictor.errors import CaptureError, PredictorError
-from predictor.graph.ir import OpGraph, Workload
+from predictor.graph.ir import OpGraph
 
 _lock = threading.RLock()
-_INDEX_DTYPES = (torch.int64, torch.int32)
 
 
 class Session:
@@ -100,7 +100,7 @@ class Session:
         """A device tensor that the step reads and the program did not make (labels)."""
         with self.recorder.pause():
             made = torch.empty(shape, dtype=dtype, device="meta")
-        self.recorder.set_role(made, "input")
+        self.recorder.tensors.set_role(made, "input")
         self._inputs.append(made)
         return made
 
@@ -162,13 +162,13 @@ class Session:
     def _mark_roles(self) -> None:
         for module in self._modules:
             for parameter in module.parameters():
-                self.recorder.set_role(parameter, "parameter")
+                self.recorder.tensors.set_role(parameter, "parameter")
             for buffer in module.buffers():
-                self.recorder.set_role(buffer, "buffer")
+                self.recorder.tensors.set_role(buffer, "buffer")
         for tensor in self._inputs:
-            self.recorder.set_role(tensor, "input")
+            self.recorder.tensors.set_role(tensor, "input")
         for tensor in self._states:
-            self.recorder.set_role(tensor, "state")
+            self.recorder.tensors.set_role(tensor, "state")
         parameters = {id(p) for p in self.parameters()}
         for twin, real in self.copy.pairs():
             if id(twin) not in parameters:
@@ -178,11 +178,8 @@ class Session:
 
     @property
     def token_shape(self) -> tuple[int, ...] | None:
-        """Shape of the token ids: the first two-dimensional integer input."""
-        for tensor in self._inputs:
-            if tensor.dim() == 2 and tensor.dtype in _INDEX_DTYPES:
-                return tuple(tensor.shape)
-        return None
+        """Shape of the token ids among the inputs."""
+        return token_shape(self._inputs)
 
     def parameters(self) -> list[torch.Tensor]:
         """Distinct parameters of all modules taken in."""
@@ -203,7 +200,7 @@ class Session:
         """
         for parameter in self.parameters():
             if parameter.grad is not None:
-                self.recorder.set_role(parameter.grad, "gradient")
+                self.recorder.tensors.set_role(parameter.grad, "gradient")
         if self.recorder.op_count == 0 and (self.parameters() or self._stepping):
             raise CaptureError(
                 f"cannot capture {self.name}: no call on its tensors was seen; pass the module "
@@ -215,60 +212,24 @@ class Session:
                 f"inputs as given; reads: {self.known.reads}; on a device the host waits there, "
                 "which is not counted"
             )
-        workload = self._workload(mode, optimizer, updated)
-        return OpGraph(workload=workload, nodes=self.recorder.nodes())
-
-    def _workload(
-        self,
-        mode: Literal["infer", "train"],
-        optimizer: str | None,
-        updated: Sequence[torch.Tensor],
-    ) -> Workload:
-        parameters = self.parameters()
-        buffers = {id(b): b for module in self._modules for b in module.buffers()}.values()
-        tokens = self.token_shape
-        return Workload(
+        buffers = {id(b): b for module in self._modules for b in module.buffers()}
+        workload = describe(
             name=self.name,
             mode=mode,
-            parameters=sum(p.numel() for p in parameters),
-            trainable_parameters=sum(p.numel() for p in parameters if p.requires_grad),
-            parameters_bytes=sum(_bytes(p) for p in parameters),
-            buffers_bytes=sum(_bytes(b) for b in buffers),
-            inputs_bytes=sum(_bytes(t) for t in self._inputs),
-            batch=self._batch(),
-            tokens=None if tokens is None else tokens[0] * tokens[1],
-            dtype=self._dtype(parameters),
+            parameters=self.parameters(),
+            buffers=buffers.values(),
+            inputs=self._inputs,
+            amp=self.amp,
             optimizer=optimizer,
-            trainable_bytes=sum(self._gradient_bytes(p) for p in updated),
-            warnings=tuple(dict.fromkeys(self.warnings)),
+            gradient_bytes=sum(self._gradient_bytes(p) for p in updated),
+            warnings=self.warnings,
         )
+        return OpGraph(workload=workload, nodes=self.recorder.nodes())
 
     def _gradient_bytes(self, parameter: torch.Tensor) -> int:
         rows = self.recorder.sparse_gradient_rows(parameter)
-        whole = _bytes(parameter)
+        whole = size_bytes(parameter)
         return rows * whole // parameter.shape[0] if rows else whole
-
-    def _batch(self) -> int | None:
-        for tensor in self._inputs:
-            if tensor.dim() > 0:
-                return tensor.shape[0]
-        return None
-
-    def _dtype(self, parameters: Sequence[torch.Tensor]) -> str:
-        if self.amp is not None:
-            return f"amp-{dtype_name(self.amp)}"
-        counts: dict[str, int] = {}
-        floats = [t for t in parameters or self._inputs if t.is_floating_point()]
-        for tensor in floats:
-            name = dtype_name(tensor.dtype)
-            counts[name] = counts.get(name, 0) + tensor.numel()
-        return max(counts, key=lambda k: counts[k]) if counts else "fp32"
-
-
-def _bytes(tensor: torch.Tensor) -> int:
-    if tensor.layout is not torch.strided:
-        return sparse_bytes(tensor)
-    return tensor.numel() * tensor.itemsize
 
 
 def _follow(recorder: Recorder, module: nn.Module, path: str) -> None:
