@@ -1,0 +1,1 @@
+"""Intervals and device adapters: arrays in, scales out."""

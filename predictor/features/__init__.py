@@ -1,0 +1,1 @@
+"""Kernels on a device as named feature columns, with their rooflines."""

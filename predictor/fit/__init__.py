@@ -1,0 +1,1 @@
+"""Training, cross-validation, calibration and evaluation of networks."""

@@ -1,0 +1,1 @@
+"""The graph network, its composition to steps, and what a checkpoint predicts."""

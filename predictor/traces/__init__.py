@@ -1,0 +1,1 @@
+"""Measured data: one schema, one importer a public source."""

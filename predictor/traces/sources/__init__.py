@@ -1,0 +1,1 @@
+"""Importers, one a public source."""

@@ -1,0 +1,240 @@
+"""Node features: named, versioned columns that carry a mechanism each.
+
+Everything is dimensionless or a logarithm. The raw device vector is left out on purpose: with few
+devices it identifies them instead of describing them (leave-one-device-out error doubled with it).
+A device acts through its rooflines, its unit count and its cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.features.roofline import Roofline, op_class_of, roofline
+from predictor.features.table import CONTEXTS, OP_NAMES, KernelTable
+from predictor.graph.ir import DTYPE_BYTES
+from predictor.graph.ops import OPS, TOKENS
+from predictor.hardware.device import Device, Software
+
+FEATURES_VERSION = 1
+TILES: tuple[tuple[int, int, float], ...] = (
+    (128, 128, 1.0), (128, 64, 0.92), (64, 64, 0.82), (32, 32, 0.55),
+)  # fmt: skip
+"""Candidate output tiles (rows, columns) of a library GEMM, with the share of the unit's rate that
+such a tile can feed."""
+
+_TOKEN_OF_OP = np.array([TOKENS.index(OPS[name].token) for name in OP_NAMES], dtype=np.int64)
+_BINARY = np.array([OP_NAMES.index(name) for name in ("add", "mul", "div", "pow")])
+
+COLUMNS: tuple[str, ...] = (
+    "log_compute_over_memory", "log_base_us", "log_flops", "log_bytes", "log_cache_ratio",
+    "cache_known", "log_elements_per_unit", "log_rows_per_unit", "log_cols", "is_gemm",
+    "log_m", "log_n", "log_k", "log_batch", "tile128_loss", "tile128x64_loss", "tile64_loss",
+    "tile32_loss", "best_tile_loss", "log_tiles_per_unit", "split_k_room", "m_odd", "n_odd",
+    "k_odd", "m_mod32", "n_mod32", "k_mod32", "bias", "log_window", "pointwise_conv",
+    "winograd_like", "log_c_in", "log_spatial", "inputs", "isolated", "boost_room",
+    "boost_room_x_time", "half_precision", "log_write_share", "log_launches", "broadcast",
+    "int_pipe",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFeatures:
+    """Inputs of the network for N kernels."""
+
+    x: NDArray[np.float32]
+    """(N, len(COLUMNS))"""
+    token: NDArray[np.int64]
+    """Index into `TOKENS`."""
+    roofline: Roofline
+
+
+def columns_hash() -> str:
+    """Hash of the column names and version: a checkpoint states it, loading compares it."""
+    text = f"{FEATURES_VERSION}|{','.join(COLUMNS)}|{','.join(TOKENS)}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def node_features(table: KernelTable, device: Device, software: Software) -> NodeFeatures:
+    """Features of every kernel on one device.
+
+    Raises:
+        UnsupportedPrecision, UnknownRateError: see `roofline`.
+    """
+    roof = roofline(table, device, software)
+    m, n, k, batch = gemm_view(table)
+    gemm = m > 0
+    columns = {
+        **_size_columns(table, roof, device),
+        **_gemm_columns(m, n, k, batch, gemm, device),
+        **_conv_columns(table),
+        **_context_columns(table, roof, device),
+    }
+    columns["is_gemm"] = gemm.astype(float)
+    columns["bias"] = (table.op == OP_NAMES.index("linear")).astype(float)
+    x = np.stack([columns[name] for name in COLUMNS], axis=1).astype(np.float32)
+    return NodeFeatures(x=x, token=token_of(table), roofline=roof)
+
+
+def token_of(table: KernelTable) -> NDArray[np.int64]:
+    """Index into `TOKENS` of every kernel."""
+    return np.asarray(_TOKEN_OF_OP[table.op])
+
+
+def scalar_argument(table: KernelTable) -> NDArray[np.float32]:
+    """1 where a binary elementwise op has one tensor operand: the host then wraps a number."""
+    binary = np.isin(table.op, _BINARY)
+    return np.asarray(binary & (table.dim("inputs") == 1), dtype=np.float32)
+
+
+def gemm_view(table: KernelTable) -> tuple[NDArray[np.float64], ...]:
+    """(m, n, k, batch) of matmul-like kernels, 0 elsewhere.
+
+    Convolutions are seen as implicit GEMMs: m = batch x output positions, n = output channels,
+    k = input channels x window, one batch a group. Attention is seen by its score product.
+    """
+    classes = op_class_of(table)
+    d = table.dim
+    zero = np.zeros(len(table))
+    m, n, k, batch = zero.copy(), zero.copy(), zero.copy(), zero.copy()
+    mm = (classes == "matmul") | (classes == "grouped_matmul")
+    m[mm], n[mm], k[mm] = d("m")[mm], d("n")[mm], d("k")[mm]
+    batch[mm] = np.maximum(np.maximum(d("batch"), d("groups")), 1)[mm]
+    conv = classes == "conv"
+    groups = np.maximum(d("groups"), 1)
+    m[conv] = (d("batch") * d("h_out") * d("w_out"))[conv]
+    n[conv] = (d("c_out") / groups)[conv]
+    k[conv] = (d("c_in") / groups * d("kh") * d("kw"))[conv]
+    batch[conv] = groups[conv]
+    att = classes == "attention"
+    m[att], n[att], k[att] = d("q_len")[att], d("kv_len")[att], d("head_dim")[att]
+    batch[att] = (d("batch") * d("heads"))[att]
+    return m, n, k, batch
+
+
+def _log(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(np.log(np.maximum(x, 1e-6)))
+
+
+def _log1(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(np.log(np.maximum(x, 1.0)))
+
+
+def _size_columns(
+    table: KernelTable, roof: Roofline, device: Device
+) -> dict[str, NDArray[np.float64]]:
+    units = float(device.units or 64)
+    traffic = table.read_bytes + table.write_bytes
+    rows, cols, numel = table.dim("rows"), table.dim("cols"), table.dim("numel")
+    elements = np.where(rows > 0, np.maximum(rows, 1) * np.maximum(cols, 1), numel)
+    ratio = roof.cache_ratio
+    known = np.isfinite(ratio)
+    safe_ratio = np.where(known, ratio, 1.0)
+    return {
+        "log_compute_over_memory": np.clip(_log(roof.compute_us) - _log(roof.memory_us), -6, 6),
+        "log_base_us": _log(roof.base_us),
+        "log_flops": _log1(table.flops) / 4,
+        "log_bytes": _log1(traffic) / 4,
+        "log_cache_ratio": np.clip(_log(safe_ratio), -8, 5),
+        "cache_known": known.astype(float),
+        "log_elements_per_unit": np.clip(_log(elements / (units * 2048)), -6, 6),
+        "log_rows_per_unit": np.where(rows > 0, np.clip(_log(rows / units), -5, 9), 0.0),
+        "log_cols": np.where(cols > 0, _log1(cols), 0.0),
+        "inputs": np.maximum(table.dim("inputs"), 0.0),
+        "log_write_share": np.clip(_log(table.write_bytes / np.maximum(traffic, 1.0)), -6, 0),
+        "log_launches": _log1(table.launches.astype(float)),
+        "broadcast": _broadcast(table),
+    }
+
+
+def _broadcast(table: KernelTable) -> NDArray[np.float64]:
+    """1 where an elementwise kernel expands an operand: it then loses vectorised loads."""
+    item = np.array([DTYPE_BYTES.get(str(t), 4.0) for t in np.unique(table.dtype)])
+    bytes_per = item[np.unique(table.dtype, return_inverse=True)[1]]
+    inputs, numel = table.dim("inputs"), table.dim("numel")
+    full = np.maximum(inputs, 1) * numel * bytes_per
+    expands = (inputs >= 2) & (numel > 0) & (table.read_bytes < 0.7 * full)
+    return np.asarray(expands, dtype=np.float64)
+
+
+def _gemm_columns(
+    m: NDArray[np.float64],
+    n: NDArray[np.float64],
+    k: NDArray[np.float64],
+    batch: NDArray[np.float64],
+    gemm: NDArray[np.bool_],
+    device: Device,
+) -> dict[str, NDArray[np.float64]]:
+    """Tile and wave quantisation per candidate tile: log(scheduled work / useful work)."""
+    units = float(device.units or 64)
+    sm, sn, sb = np.maximum(m, 1.0), np.maximum(n, 1.0), np.maximum(batch, 1.0)
+    losses = []
+    for tm, tn, share in TILES:
+        tiles = np.ceil(sm / tm) * np.ceil(sn / tn) * sb
+        waves = np.ceil(tiles / units)
+        scheduled = waves * units * tm * tn / share
+        losses.append(np.log(scheduled / (sm * sn * sb)))
+    best = np.minimum.reduce(losses)
+    tiles64 = np.ceil(sm / 64) * np.ceil(sn / 64) * sb
+    on = gemm.astype(float)
+    out = {
+        "log_m": _log1(m), "log_n": _log1(n), "log_k": _log1(k), "log_batch": _log1(batch),
+        "best_tile_loss": np.clip(best, 0, 8) * on,
+        "log_tiles_per_unit": np.clip(np.log(tiles64 / units), -6, 8) * on,
+        "split_k_room": np.clip(_log1(k) - np.log(64.0), 0, 8)
+        * np.clip(-np.log(tiles64 / units), 0, 6) * on,
+    }  # fmt: skip
+    for name, loss in zip(
+        ("tile128_loss", "tile128x64_loss", "tile64_loss", "tile32_loss"), losses, strict=True
+    ):
+        out[name] = np.clip(loss - best, 0, 4) * on
+    for name, size in (("m", m), ("n", n), ("k", k)):
+        out[f"{name}_odd"] = (np.mod(size, 4) != 0).astype(float) * on
+        out[f"{name}_mod32"] = (np.mod(size, 32) != 0).astype(float) * on
+    return out
+
+
+def _conv_columns(table: KernelTable) -> dict[str, NDArray[np.float64]]:
+    conv = op_class_of(table) == "conv"
+    d = table.dim
+    on = conv.astype(float)
+    window = np.maximum(d("kh"), 1) * np.maximum(d("kw"), 1)
+    stride = np.maximum(d("h_in"), 1) / np.maximum(d("h_out"), 1)
+    return {
+        "log_window": np.log(window) * on,
+        "pointwise_conv": (window == 1) * on,
+        "winograd_like": ((d("kh") == 3) & (d("kw") == 3) & (stride < 1.5)) * on,
+        "log_c_in": _log1(d("c_in") / np.maximum(d("groups"), 1)) * on,
+        "log_spatial": _log1(d("h_out") * d("w_out")) * on,
+    }
+
+
+def _context_columns(
+    table: KernelTable, roof: Roofline, device: Device
+) -> dict[str, NDArray[np.float64]]:
+    isolated = table.context == CONTEXTS.index("isolated")
+    n = len(table)
+    return {
+        "isolated": isolated.astype(float),
+        "boost_room": roof.starve * isolated,
+        "boost_room_x_time": roof.starve * isolated * (_log(roof.base_us) - 8.0),
+        "half_precision": np.isin(table.dtype, ["fp16", "bf16"]).astype(float),
+        "int_pipe": np.full(n, _integer_pipe(device)),
+    }
+
+
+def _integer_pipe(device: Device) -> float:
+    """Share of fp32 lanes with an integer pipe beside them: address arithmetic then issues free.
+
+    NVIDIA: none up to Pascal, one a lane on Volta, Turing and GA100, half on Hopper and on the
+    consumer parts since Ampere (whose second fp32 path shares the integer one).
+    """
+    if device.vendor != "nvidia" or device.compute_capability is None:
+        return 0.5
+    major, _, minor = device.compute_capability.partition(".")
+    if int(major) < 7:
+        return 0.0
+    return 1.0 if int(major) == 7 or (major, minor) == ("8", "0") else 0.5

@@ -1,0 +1,76 @@
+"""Interval calibration of a release from its held-out rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from predictor.calibrate.conformal import half_width, widening
+from predictor.fit.crossval import HeldOut
+from predictor.graph.ops import OPS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MIN_ROWS = 30
+"""Fewest held-out rows on which a class gets a scale of its own."""
+FALLBACK_WIDENING = 0.35
+FALLBACK_STEP = {"seen": 0.15, "unseen": 0.35}
+"""Assumed where a recipe switches cross-validation off or has one group only."""
+KINDS = {"unseen": "device", "seen": "model"}
+
+_OP_CLASS_OF_NODE = {
+    "linear": "matmul", "batched_matmul": "matmul", "elementwise": "elementwise",
+    "softmax": "softmax", "layernorm": "norm",
+}  # fmt: skip
+
+
+def calibrate(held_out: HeldOut, level: float) -> dict[str, Any]:
+    """Widenings by op class for isolated and in-step kernels, half-widths by phase for steps."""
+    out: dict[str, Any] = {"level": level, "isolated": {}, "in_step": {}, "step": {}}
+    for name, kind in KINDS.items():
+        kernels = _of_kind(held_out.kernels, kind)
+        if not kernels.empty:
+            kernels = kernels.assign(op_class=[OPS[o].op_class for o in kernels["op"]])
+        ops = _of_kind(held_out.ops, kind)
+        if not ops.empty:
+            classes = [
+                _OP_CLASS_OF_NODE.get(c, c.removeprefix("other_")) for c in ops["node_class"]
+            ]
+            ops = ops.assign(op_class=classes)
+        out["isolated"][name] = _by_class(kernels, level)
+        out["in_step"][name] = _by_class(ops, level)
+        out["step"][name] = _by_phase(_of_kind(held_out.steps, kind), level, FALLBACK_STEP[name])
+    return out
+
+
+def _of_kind(rows: pd.DataFrame, kind: str) -> pd.DataFrame:
+    return rows if rows.empty else rows[rows["fold_kind"] == kind]
+
+
+def _by_class(rows: pd.DataFrame, level: float) -> dict[str, float]:
+    if len(rows) < MIN_ROWS:
+        return {"default": FALLBACK_WIDENING}
+    found = {"default": _widening(rows, level)}
+    for op_class, group in rows.groupby("op_class"):
+        if len(group) >= MIN_ROWS:
+            found[str(op_class)] = _widening(group, level)
+    return found
+
+
+def _widening(rows: pd.DataFrame, level: float) -> float:
+    log = {c: np.log(rows[c].to_numpy(dtype=float)) for c in ("measured_us", "lower_us", "upper_us")}
+    return widening(
+        log["measured_us"], log["lower_us"], log["upper_us"], rows["fold"].tolist(), level
+    )
+
+
+def _by_phase(rows: pd.DataFrame, level: float, fallback: float) -> dict[str, float]:
+    found = {"total": fallback}
+    if rows.empty:
+        return found
+    for phase, group in rows.groupby("phase"):
+        residual = np.log(group["measured_us"].to_numpy(dtype=float) / group["predicted_us"].to_numpy(dtype=float))
+        found[str(phase)] = half_width(residual, group["fold"].tolist(), level)
+    return found

@@ -1,0 +1,139 @@
+"""Grouped cross-validation: residuals on devices never seen, and on models never seen.
+
+Each fold is one fit; its rows are kept in the run folder, so that an interrupted run goes on
+behind the last fold that was finished.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from predictor.atomic import replacing_folder
+from predictor.fit.data import FOLDS, fit_data, shape_fold, usable_kernels, usable_steps
+from predictor.fit.fitting import fit_networks
+from predictor.fit.recipe import Recipe
+from predictor.fit.samples import kernel_samples, step_samples
+from predictor.fit.scoring import score_kernels, score_steps
+from predictor.fit.splits import Split, device_groups
+from predictor.nn.ensemble import Ensemble
+from predictor.traces.schema import Imported
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+logger = logging.getLogger(__name__)
+
+MODEL_FAMILIES = {
+    "bert_large": "bert", "gpt2_large": "gpt2", "gpt3_27": "gpt3", "gpt3_xl": "gpt3",
+    "opt_13": "opt", "switchxl4": "switch",
+}  # fmt: skip
+TABLES: tuple[str, ...] = ("kernels", "ops", "steps")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fold:
+    """One held-out group."""
+
+    kind: str
+    """`device` or `model`."""
+    name: str
+    devices: tuple[str, ...]
+    """Devices trained on."""
+    held_devices: tuple[str, ...]
+    held_models: tuple[str, ...] = ()
+    shape_fold: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class HeldOut:
+    """Rows predicted by networks that saw nothing of their group."""
+
+    kernels: pd.DataFrame
+    ops: pd.DataFrame
+    steps: pd.DataFrame
+
+
+def folds(recipe: Recipe, split: Split, models: Collection[str]) -> Iterator[Fold]:
+    """The folds that a recipe asks for."""
+    devices = tuple(sorted(split.train))
+    groups = device_groups(devices)
+    if recipe.calibration.device_folds and len(groups) > 1:
+        for group in groups:
+            rest = tuple(d for d in devices if d not in group)
+            yield Fold(kind="device", name=group[0], devices=rest, held_devices=group)
+    families = sorted({MODEL_FAMILIES.get(m, m) for m in models})
+    if recipe.calibration.model_folds and len(families) > 1:
+        for i, family in enumerate(families):
+            held = tuple(m for m in sorted(models) if MODEL_FAMILIES.get(m, m) == family)
+            yield Fold(
+                kind="model", name=family, devices=devices, held_devices=devices,
+                held_models=held, shape_fold=i % FOLDS,
+            )  # fmt: skip
+
+
+def cross_validate(
+    recipe: Recipe, data: Imported, split: Split, folder: Path, *, progress: bool
+) -> HeldOut:
+    """Rows of all folds, with columns `fold_kind` and `fold`."""
+    import pandas as pd
+
+    found: dict[str, list[pd.DataFrame]] = {t: [] for t in TABLES}
+    models = usable_steps(data, split.train)["model"].unique().tolist()
+    for fold in folds(recipe, split, models):
+        place = folder / "folds" / f"{fold.kind}-{fold.name}"
+        if not place.is_dir():
+            logger.info("fold %s: %s held out", fold.kind, fold.name)
+            rows = _run(recipe, data, split, fold, place.with_suffix(".fit"), progress)
+            with replacing_folder(place) as fresh:
+                for name, frame in rows.items():
+                    frame.to_parquet(fresh / f"{name}.parquet")
+        for name in TABLES:
+            frame = pd.read_parquet(place / f"{name}.parquet")
+            found[name].append(frame.assign(fold_kind=fold.kind, fold=fold.name))
+    joined = {
+        name: _concat(parts)
+        for name, parts in found.items()
+    }
+    return HeldOut(**joined)
+
+
+def _run(
+    recipe: Recipe, data: Imported, split: Split, fold: Fold, place: Path, progress: bool
+) -> dict[str, pd.DataFrame]:
+    import pandas as pd
+
+    ratio_devices = split.backward_factors - set(fold.held_devices if fold.kind == "device" else ())
+    fitted = fit_data(
+        data, recipe, fold.devices, ratio_devices, without_models=fold.held_models,
+        without_fold=fold.shape_fold,
+    )  # fmt: skip
+    networks = Ensemble(
+        members=tuple(fit_networks(recipe, fitted, place, progress=progress)),
+        devices=fitted.hosts,
+    )
+    kernels = usable_kernels(data, recipe, fold.held_devices)
+    if fold.shape_fold is not None:
+        kernels = kernels[shape_fold(kernels) == fold.shape_fold]
+    scored = score_kernels(networks, kernel_samples(kernels, fitted.hosts))
+    facts = kernels.set_index("row_id")[["device", "op"]]
+    scored = scored.join(facts, on="row_id")
+    steps = usable_steps(data, fold.held_devices)
+    if fold.held_models:
+        steps = steps[steps["model"].isin(fold.held_models)]
+    samples = step_samples(data, steps, fitted.hosts, recipe.exclude_flags)
+    if samples is None:
+        return {"kernels": scored, "ops": pd.DataFrame(), "steps": pd.DataFrame()}
+    ops, step_rows = score_steps(networks, samples)
+    return {"kernels": scored, "ops": ops, "steps": step_rows}
+
+
+def _concat(parts: list[pd.DataFrame]) -> pd.DataFrame:
+    """Rows of all parts; an empty part would turn numbers into objects, so it is left out."""
+    import pandas as pd
+
+    filled = [part for part in parts if len(part)]
+    return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame()

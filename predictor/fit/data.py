@@ -1,0 +1,108 @@
+"""From sources and a split to what one fit trains on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from predictor.errors import DataError
+from predictor.fit.fitting import FitData
+from predictor.fit.recipe import Recipe
+from predictor.fit.samples import kernel_samples, step_samples
+from predictor.traces.schema import Imported
+from predictor.traces.sources.registry import read_source
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FOLDS = 5
+"""Dimension-hash folds of kernel rows: a shape is in one fold on every device."""
+
+
+def load_data(recipe: Recipe, folders: Sequence[Path]) -> Imported:
+    """Measured data of the recipe's sources (one source for now)."""
+    return read_source(recipe.sources[0], folders)
+
+
+def usable_kernels(data: Imported, recipe: Recipe, devices: Collection[str]) -> pd.DataFrame:
+    """Kernel rows of `devices` without the flags that the recipe excludes."""
+    rows = data.kernels
+    return rows[rows["device"].isin(list(devices)) & ~rows["flag"].isin(recipe.exclude_flags)]
+
+
+def usable_steps(data: Imported, devices: Collection[str]) -> pd.DataFrame:
+    """Single-device eager step rows of `devices` that have a graph."""
+    rows = data.steps
+    return rows[
+        rows["device"].isin(list(devices)) & (rows["flag"] == "") & rows["graph"].isin(data.graphs)
+    ]
+
+
+def fit_data(
+    data: Imported,
+    recipe: Recipe,
+    devices: Collection[str],
+    ratio_devices: Collection[str],
+    *,
+    without_models: Collection[str] = (),
+    without_fold: int | None = None,
+) -> FitData:
+    """What a fit on `devices` sees.
+
+    Args:
+        data: all rows.
+        recipe: flags and weights.
+        devices: training devices.
+        ratio_devices: devices whose backward-to-forward ratios may fit backward biases.
+        without_models: models whose steps are held out.
+        without_fold: shape fold of kernel rows held out.
+
+    Raises:
+        DataError: no kernel rows are left.
+    """
+    hosts = tuple(sorted(devices))
+    kernels = usable_kernels(data, recipe, devices)
+    if without_fold is not None:
+        kernels = kernels[shape_fold(kernels) != without_fold]
+    if kernels.empty:
+        raise DataError(f"no kernel rows of the training devices ({', '.join(hosts) or 'none'})")
+    steps = usable_steps(data, devices)
+    steps = steps[~steps["model"].isin(list(without_models))]
+    ratio_steps = usable_steps(data, ratio_devices)
+    ratio_steps = ratio_steps[
+        (ratio_steps["mode"] == "train") & ~ratio_steps["model"].isin(list(without_models))
+    ]
+    return FitData(
+        hosts=hosts,
+        kernels=kernel_samples(kernels, hosts),
+        steps=step_samples(data, steps, hosts, recipe.exclude_flags),
+        ratios=step_samples(data, ratio_steps, hosts, recipe.exclude_flags),
+    )
+
+
+def shape_fold(rows: pd.DataFrame) -> pd.Series[int]:
+    """Fold 0..FOLDS-1 of each kernel row by a hash of its op's dimensions, device left out."""
+    import pandas as pd
+
+    columns = [c for c in rows.columns if c.startswith("dim_")]
+    folds: pd.Series[int] = (pd.util.hash_pandas_object(rows[columns], index=False) % FOLDS).astype(
+        int
+    )
+    folds.index = rows.index
+    return folds
+
+
+def data_hash(data: Imported, devices: Collection[str]) -> dict[str, object]:
+    """Rows and a hash of identity and latency of everything trained on."""
+    kernels = data.kernels[data.kernels["device"].isin(list(devices))]
+    steps = data.steps[data.steps["device"].isin(list(devices))]
+    digest = hashlib.sha256()
+    for frame in (kernels, steps):
+        for row_id, latency in zip(frame["row_id"], frame["latency_us"], strict=True):
+            digest.update(f"{row_id}|{latency:.6g}\n".encode())
+    return {
+        "kernel_rows": len(kernels), "step_rows": len(steps), "devices": sorted(devices),
+        "sha256": digest.hexdigest(),
+    }  # fmt: skip

@@ -1,0 +1,105 @@
+"""One fit: samples in, trained networks out; resumes from its last checkpoint."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch.utils.data import DataLoader, Sampler
+
+from predictor.features.columns import COLUMNS
+from predictor.features.table import OP_NAMES
+from predictor.fit.recipe import Recipe
+from predictor.fit.samples import KernelSamples, StepSamples
+from predictor.graph.ops import TOKENS
+from predictor.nn.latency_net import LatencyNet, NetConfig
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitData:
+    """What one fit trains on."""
+
+    hosts: tuple[str, ...]
+    kernels: KernelSamples
+    steps: StepSamples | None
+    ratios: StepSamples | None
+
+
+class EpochShuffle(Sampler[list[int]]):
+    """Batches of row indices; the order of an epoch depends on seed and epoch alone."""
+
+    def __init__(self, rows: int, batch_size: int, seed: int) -> None:
+        self.rows, self.batch_size, self.seed, self.epoch = rows, batch_size, seed, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Called by the trainer, so that a resumed run sees the order it would have seen."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return -(-self.rows // self.batch_size)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
+        order = torch.randperm(self.rows, generator=generator).tolist()
+        for start in range(0, self.rows, self.batch_size):
+            yield order[start : start + self.batch_size]
+
+
+def net_config(recipe: Recipe, hosts: int) -> NetConfig:
+    """Network sizes of a recipe over this version's features and vocabulary."""
+    n = recipe.network
+    return NetConfig(
+        features=len(COLUMNS), tokens=len(TOKENS), ops=len(OP_NAMES), hosts=hosts, hidden=n.hidden,
+        depth=n.depth, token_width=n.token_width, message_layers=n.message_layers,
+        dropout=n.dropout,
+    )  # fmt: skip
+
+
+def fit_networks(
+    recipe: Recipe, data: FitData, folder: Path | None, *, progress: bool
+) -> list[LatencyNet]:
+    """Train the recipe's networks; with a `folder`, keep `last.ckpt` there and resume from it."""
+    import lightning
+    from lightning.pytorch.callbacks import Callback, ModelCheckpoint, TQDMProgressBar
+
+    from predictor.fit.module import LatencyTraining
+
+    torch.set_num_threads(recipe.threads)
+    lightning.seed_everything(recipe.seed, verbose=False)
+    sampler = EpochShuffle(
+        len(data.kernels.measured_us_N), recipe.optimizer.batch_size, recipe.seed
+    )
+    module = LatencyTraining(
+        recipe, net_config(recipe, len(data.hosts)), data.kernels, data.steps, data.ratios,
+        total_batches=len(sampler) * recipe.optimizer.epochs,
+    )  # fmt: skip
+    loader: DataLoader[int] = DataLoader(
+        range(len(data.kernels.measured_us_N)),  # type: ignore[arg-type]
+        batch_sampler=sampler, collate_fn=torch.tensor,
+    )  # fmt: skip
+    callbacks: list[Callback] = []
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        callbacks.append(ModelCheckpoint(dirpath=folder, save_last=True, save_top_k=0))
+    if progress:
+        callbacks.append(TQDMProgressBar(refresh_rate=20))
+    trainer = lightning.Trainer(
+        max_epochs=recipe.optimizer.epochs, accelerator="cpu", devices=1, logger=False,
+        enable_checkpointing=folder is not None, enable_model_summary=False,
+        enable_progress_bar=progress, callbacks=callbacks, gradient_clip_val=1.0,
+        default_root_dir=folder, num_sanity_val_steps=0,
+    )  # fmt: skip
+    last = folder / "last.ckpt" if folder is not None else None
+    resume = str(last) if last is not None and last.is_file() else None
+    if resume:
+        logger.info("resuming from %s", resume)
+    trainer.fit(module, loader, ckpt_path=resume, weights_only=False)
+    nets = module.nets()
+    for net in nets:
+        net.eval()
+    return nets

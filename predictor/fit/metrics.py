@@ -1,0 +1,63 @@
+"""Error statistics, and the summary of held-out rows that a checkpoint carries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from predictor.fit.crossval import HeldOut
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def errors(predicted: Any, measured: Any) -> dict[str, float]:
+    """Mean, median and 90th percentile of the absolute percentage error, and the mean error."""
+    signed = np.asarray(predicted, dtype=float) / np.asarray(measured, dtype=float) - 1.0
+    absolute = np.abs(signed)
+    return {
+        "mape": float(absolute.mean()), "median_ape": float(np.median(absolute)),
+        "p90_ape": float(np.quantile(absolute, 0.9)), "bias": float(signed.mean()),
+    }  # fmt: skip
+
+
+def held_out_metrics(held_out: HeldOut) -> dict[str, Any]:
+    """By fold kind (`device`: unseen device, `model`: unseen model family), fold, target, class."""
+    groups: list[dict[str, Any]] = []
+    for target, rows, key in (
+        ("step", held_out.steps, "phase"),
+        ("in_step", held_out.ops, "node_class"),
+        ("isolated", held_out.kernels, "op"),
+    ):
+        if not rows.empty:
+            groups += _groups(rows, target, key)
+    return {"held_out": groups}
+
+
+def _groups(rows: pd.DataFrame, target: str, key: str) -> list[dict[str, Any]]:
+    out = []
+    if target == "in_step":
+        rows = rows.assign(**{key: rows[key] + "_" + rows["phase"]})
+    for (kind, fold, name), group in rows.groupby(["fold_kind", "fold", key]):
+        out.append({
+            "fold_kind": kind, "fold": fold, "target": target, "group": name, "n": len(group),
+            **errors(group["predicted_us"], group["measured_us"]),
+        })  # fmt: skip
+    return out
+
+
+def mean_over_folds(metrics: dict[str, Any], kind: str, target: str, group: str) -> float:
+    """Mean over folds of the MAPE of one group: every held-out device weighs the same.
+
+    Raises:
+        ValueError: no such rows.
+    """
+    values = [
+        g["mape"]
+        for g in metrics["held_out"]
+        if (g["fold_kind"], g["target"], g["group"]) == (kind, target, group)
+    ]
+    if not values:
+        raise ValueError(f"no held-out rows of {kind}/{target}/{group}")
+    return float(np.mean(values))

@@ -1,0 +1,186 @@
+"""The Lightning module: kernel loss, op loss and step loss on one set of weights.
+
+Legend: N kernels, G step graphs, R op labels, M ensemble members.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightning
+import torch
+from torch import Tensor, nn
+
+from predictor.fit.recipe import Recipe
+from predictor.fit.samples import KernelSamples, StepSamples
+from predictor.nn.composition import device_us
+from predictor.nn.latency_net import LatencyNet, NetConfig
+from predictor.nn.tokens import trunk_tokens
+
+QUANTILES: tuple[float, float, float] = (0.05, 0.5, 0.95)
+MIN_SCALE = 0.05
+"""Columns that vary less than this in training are left unscaled."""
+
+
+def pinball(prediction_N3: Tensor, target_N: Tensor) -> Tensor:
+    """(N,) summed pinball loss at `QUANTILES`, in log time."""
+    total = torch.zeros_like(target_N)
+    for i, q in enumerate(QUANTILES):
+        error = target_N - prediction_N3[:, i]
+        total = total + torch.maximum(q * error, (q - 1.0) * error)
+    return total
+
+
+class LatencyTraining(lightning.LightningModule):
+    """Trains `members` networks side by side on the same batches."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        config: NetConfig,
+        kernels: KernelSamples,
+        steps: StepSamples | None,
+        ratios: StepSamples | None,
+        total_batches: int,
+    ) -> None:
+        """`ratios`: steps whose backward-to-forward ratios fit the backward biases alone."""
+        super().__init__()
+        self.recipe, self.kernels, self.steps, self.ratios = recipe, kernels, steps, ratios
+        self.total_batches = total_batches
+        self.members = nn.ModuleList(
+            LatencyNet(config, trunk_tokens()) for _ in range(recipe.network.members)
+        )
+        mean_F, scale_F = kernels.x_NF.mean(0), kernels.x_NF.std(0)
+        for net in self.nets():
+            net.x_mean_F.copy_(mean_F)
+            net.x_scale_F.copy_(torch.where(scale_F < MIN_SCALE, torch.ones_like(scale_F), scale_F))
+
+    def nets(self) -> list[LatencyNet]:
+        """The ensemble's members."""
+        return [net for net in self.members if isinstance(net, LatencyNet)]
+
+    def training_step(self, index_B: Tensor, batch_idx: int) -> Tensor:
+        """Loss of one batch of kernel rows, and every few batches of all step graphs."""
+        with_steps = batch_idx % self.recipe.optimizer.step_every == 0
+        losses = [self._member_loss(net, index_B, with_steps) for net in self.nets()]
+        loss = torch.stack(losses).sum()
+        self.log("loss", loss / len(losses), prog_bar=True)
+        return loss
+
+    def _member_loss(self, net: LatencyNet, index_B: Tensor, with_steps: bool) -> Tensor:
+        weights = self.recipe.loss
+        loss = self._kernel_loss(net, index_B)
+        if with_steps and self.steps is not None:
+            loss = loss + self._step_loss(net, self.steps)
+        if with_steps and self.ratios is not None and weights.backward_ratio > 0:
+            loss = loss + weights.backward_ratio * self._ratio_loss(net, self.ratios)
+        prior = (net.device_effect**2).sum() + (net.device_isolated**2).sum()
+        loss = loss + weights.device_effect * prior
+        loss = loss + weights.token_bias * (net.token_bias_T**2).mean()
+        host = (net.host_device**2).mean() + 0.1 * (net.host_op**2).mean()
+        return loss + weights.host * host
+
+    def _kernel_loss(self, net: LatencyNet, index_B: Tensor) -> Tensor:
+        k = self.kernels
+        host_B, op_B = k.host_N[index_B], k.op_N[index_B]
+        isolated_B = torch.ones(len(index_B))
+        no_edges = torch.zeros(2, 0, dtype=torch.long)
+        log_ratio = net(
+            k.x_NF[index_B], k.token_N[index_B], no_edges, k.device_N[index_B], isolated_B
+        )
+        device = k.base_us_N[index_B, None] * torch.exp(log_ratio)
+        host_us = net.host_us(op_B, k.scalar_arg_N[index_B], isolated_B, host_B)
+        read = torch.log(net.measured_us(device, host_us[:, None]))
+        weight_B = k.weight_N[index_B]
+        each_B = pinball(read, torch.log(k.measured_us_N[index_B]))
+        return (each_B * weight_B).sum() / weight_B.sum()
+
+    def _step_loss(self, net: LatencyNet, steps: StepSamples) -> Tensor:
+        log_ratio = step_log_ratio(net, steps)
+        loss = torch.zeros(())
+        if len(steps.op_us_R):
+            read = torch.log(op_measured_us(net, steps, log_ratio))
+            loss = loss + self.recipe.loss.op * pinball(read, torch.log(steps.op_us_R)).mean()
+        forward_G, backward_G = phase_us(steps, steps.base_us_N * torch.exp(log_ratio[:, 1]))
+        error = (torch.log(forward_G) - torch.log(steps.forward_us_G)).abs().mean()
+        trained = torch.isfinite(steps.backward_us_G)
+        if bool(trained.any()):
+            off = torch.log(backward_G[trained]) - torch.log(steps.backward_us_G[trained])
+            error = error + off.abs().mean() * trained.float().mean()
+        return loss + self.recipe.loss.step * error
+
+    def _ratio_loss(self, net: LatencyNet, steps: StepSamples) -> Tensor:
+        """Backward over forward time of the same op: moves the backward biases and nothing else."""
+        forward, backward = steps.ratio_2P
+        if not len(forward):
+            return torch.zeros(())
+        bias_N = net.token_bias_T[steps.token_N]
+        with torch.no_grad():
+            fixed_N = step_log_ratio(net, steps, edges=False)[:, 1] - bias_N
+        time_R = op_device_us(steps, steps.base_us_N * torch.exp(fixed_N + bias_N))
+        predicted = torch.log(time_R[backward]) - torch.log(time_R[forward])
+        measured = torch.log(steps.op_us_R[backward]) - torch.log(steps.op_us_R[forward])
+        return (predicted - measured).abs().mean()
+
+    def configure_optimizers(self) -> Any:
+        """AdamW; effects, hosts and biases have priors of their own and do not decay."""
+        own = ("device_", "host_", "token_bias")
+        decayed: list[nn.Parameter] = []
+        free: list[nn.Parameter] = []
+        for name, parameter in self.named_parameters():
+            leaf = name.split(".", 2)[-1]
+            (free if leaf.startswith(own) else decayed).append(parameter)
+        o = self.recipe.optimizer
+        optimizer = torch.optim.AdamW(
+            [{"params": decayed, "weight_decay": o.weight_decay},
+             {"params": free, "weight_decay": 0.0}],
+            lr=o.learning_rate,
+        )  # fmt: skip
+        schedule = torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, o.learning_rate, total_steps=self.total_batches + 1,
+            pct_start=o.warmup_share,
+        )  # fmt: skip
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": schedule, "interval": "step"},
+        }
+
+
+def step_log_ratio(net: LatencyNet, steps: StepSamples, edges: bool = True) -> Tensor:
+    """(N, 3) log ratios of all kernels of the step graphs."""
+    edge_index = steps.edge_index_2E if edges else steps.edge_index_2E[:, :0]
+    isolated_N = torch.zeros_like(steps.base_us_N)
+    out: Tensor = net(steps.x_NF, steps.token_N, edge_index, steps.device_N, isolated_N)
+    return out
+
+
+def op_device_us(steps: StepSamples, kernel_us_N: Tensor) -> Tensor:
+    """(R,) device time of each op label: the sum over its kernels."""
+    out_R = torch.zeros(len(steps.op_us_R))
+    return out_R.index_add(0, steps.label_K, kernel_us_N[steps.kernel_K])
+
+
+def op_measured_us(net: LatencyNet, steps: StepSamples, log_ratio_N3: Tensor) -> Tensor:
+    """(R, 3) what a timer around each op of a step reads, at every quantile."""
+    host_N = net.host_us(
+        steps.op_N, steps.scalar_arg_N, torch.zeros_like(steps.base_us_N), steps.host_N
+    )
+    host_R = op_device_us(steps, host_N)
+    columns = [
+        net.measured_us(
+            op_device_us(steps, steps.base_us_N * torch.exp(log_ratio_N3[:, i])), host_R
+        )
+        for i in range(3)
+    ]
+    return torch.stack(columns, dim=1)
+
+
+def phase_us(steps: StepSamples, kernel_us_N: Tensor) -> tuple[Tensor, Tensor]:
+    """(G,) forward and (G,) backward device time of each step."""
+    forward = device_us(
+        kernel_us_N * (steps.phase_N == 0), steps.weight_N, steps.graph_N, steps.graphs
+    )
+    backward = device_us(
+        kernel_us_N * (steps.phase_N == 1), steps.weight_N, steps.graph_N, steps.graphs
+    )
+    return forward, backward

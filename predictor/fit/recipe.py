@@ -1,0 +1,111 @@
+"""Recipes: one TOML file to a frozen, strict configuration."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from predictor.errors import RecipeError
+
+Positive = Annotated[float, Field(gt=0)]
+Weight = Annotated[float, Field(ge=0)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class NetworkRecipe(_Strict):
+    """Sizes of `predictor.nn.latency_net.LatencyNet`."""
+
+    hidden: Annotated[int, Field(ge=4, le=1024)] = 96
+    depth: Annotated[int, Field(ge=1, le=8)] = 2
+    token_width: Annotated[int, Field(ge=1, le=64)] = 8
+    message_layers: Annotated[int, Field(ge=0, le=8)] = 2
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    members: Annotated[int, Field(ge=1, le=16)] = 1
+    """Networks trained from different seeds; their log ratios are averaged."""
+
+
+class OptimizerRecipe(_Strict):
+    """AdamW with a one-cycle schedule."""
+
+    epochs: Annotated[int, Field(ge=1, le=1000)] = 6
+    batch_size: Annotated[int, Field(ge=16, le=1_000_000)] = 4096
+    learning_rate: Positive = 3e-3
+    weight_decay: Weight = 1e-4
+    warmup_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    step_every: Annotated[int, Field(ge=1)] = 2
+    """Every how many kernel batches the step graphs are seen."""
+
+
+class LossRecipe(_Strict):
+    """Weights of the terms (the kernel term has weight 1)."""
+
+    op: Weight = 0.5
+    step: Weight = 0.5
+    backward_ratio: Weight = 0.3
+    device_effect: Weight = 0.003
+    token_bias: Weight = 0.02
+    host: Weight = 0.01
+
+
+class CalibrationRecipe(_Strict):
+    """Conformal calibration by grouped cross-validation."""
+
+    level: Annotated[float, Field(gt=0.5, lt=1)] = 0.9
+    device_folds: bool = True
+    model_folds: bool = True
+
+
+class Recipe(_Strict):
+    """Everything that decides a training run, next to the data."""
+
+    name: str
+    sources: tuple[str, ...] = ("neusight",)
+    split: str = "all"
+    seed: int = 0
+    threads: Annotated[int, Field(ge=1, le=256)] = 2
+    exclude_flags: tuple[str, ...] = ("throttled", "op_sum_above_step")
+    network: NetworkRecipe = NetworkRecipe()
+    optimizer: OptimizerRecipe = OptimizerRecipe()
+    loss: LossRecipe = LossRecipe()
+    calibration: CalibrationRecipe = CalibrationRecipe()
+
+
+def load_recipe(path: Path, overrides: Mapping[str, str] | None = None) -> Recipe:
+    """Read a recipe; `overrides` are `section.key` to text (as TOML values, or plain strings).
+
+    Raises:
+        RecipeError: not TOML, an unknown key, or a value out of range: file, key, allowed.
+    """
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise RecipeError(f"{path}: not a readable TOML file ({error})") from error
+    for key, text in (overrides or {}).items():
+        _set(values, key, text, path)
+    try:
+        return Recipe.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise RecipeError(f"{path}: {where}: {first['msg']} (got {first['input']!r})") from error
+
+
+def _set(values: dict[str, Any], key: str, text: str, path: Path) -> None:
+    *sections, last = key.split(".")
+    node = values
+    for section in sections:
+        child = node.setdefault(section, {})
+        if not isinstance(child, dict):
+            raise RecipeError(f"{path}: --set {key}: {section!r} is a value, not a section")
+        node = child
+    try:
+        node[last] = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        node[last] = text

@@ -1,0 +1,84 @@
+"""Predictions of trained networks on samples: kernels, in-step ops and steps, as DataFrames."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from predictor.fit.module import op_device_us, phase_us
+from predictor.fit.samples import KernelSamples, StepSamples
+from predictor.nn.ensemble import Ensemble
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PHASES: tuple[str, ...] = ("total", "forward", "backward")
+
+
+def score_kernels(networks: Ensemble, samples: KernelSamples) -> pd.DataFrame:
+    """One row a kernel: what an isolated measurement would read, with quantiles (microseconds)."""
+    import pandas as pd
+
+    isolated_N = torch.ones(len(samples.measured_us_N))
+    no_edges = torch.zeros(2, 0, dtype=torch.long)
+    log_ratio = networks.log_ratio(
+        samples.x_NF, samples.token_N, no_edges, samples.device_N, isolated_N
+    )
+    host_N = networks.host_us(samples.op_N, samples.scalar_arg_N, isolated_N, samples.host_N)
+    read = networks.measured_us(
+        samples.base_us_N[:, None] * torch.exp(log_ratio), host_N[:, None]
+    ).numpy()
+    return pd.DataFrame({
+        "row_id": samples.row_id, "measured_us": samples.measured_us_N.numpy(),
+        "predicted_us": read[:, 1], "lower_us": read[:, 0], "upper_us": read[:, 2],
+        "base_us": samples.base_us_N.numpy(), "host_us": host_N.numpy(),
+    })  # fmt: skip
+
+
+def score_steps(networks: Ensemble, steps: StepSamples) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Op rows (in-step reading with quantiles) and step rows (three phases), microseconds."""
+    isolated_N = torch.zeros_like(steps.base_us_N)
+    log_ratio = networks.log_ratio(
+        steps.x_NF, steps.token_N, steps.edge_index_2E, steps.device_N, isolated_N
+    )
+    host_N = networks.host_us(steps.op_N, steps.scalar_arg_N, isolated_N, steps.host_N)
+    ops = steps.ops.copy()
+    host_R = op_device_us(steps, host_N)
+    for i, column in enumerate(("lower_us", "predicted_us", "upper_us")):
+        device_R = op_device_us(steps, steps.base_us_N * torch.exp(log_ratio[:, i]))
+        ops[column] = networks.measured_us(device_R, host_R).numpy()
+    ops["host_us"] = host_R.numpy()
+    forward_G, backward_G = phase_us(steps, steps.base_us_N * torch.exp(log_ratio[:, 1]))
+    return ops, step_rows(steps.steps, forward_G.numpy(), backward_G.numpy())
+
+
+def step_rows(
+    steps: pd.DataFrame, forward_us: NDArray[np.float32], backward_us: NDArray[np.float32]
+) -> pd.DataFrame:
+    """Long format, one row a step and phase; inference has no backward row.
+
+    `total` is what was published end to end: forward plus backward, no optimizer.
+    """
+    import pandas as pd
+
+    train = (steps["mode"] == "train").to_numpy()
+    keys = ["row_id", "device", "graph", "model", "mode", "batch", "seq"]
+    predicted = {
+        "total": np.where(train, forward_us + backward_us, forward_us),
+        "forward": forward_us, "backward": backward_us,
+    }  # fmt: skip
+    measured = {
+        "total": steps["latency_us"], "forward": steps["forward_us"],
+        "backward": steps["backward_us"],
+    }  # fmt: skip
+    parts = []
+    for phase in PHASES:
+        part = steps[keys].copy()
+        part["phase"] = phase
+        part["measured_us"] = measured[phase].to_numpy(dtype=float)
+        part["predicted_us"] = predicted[phase].astype(float)
+        parts.append(part[train] if phase == "backward" else part)
+    return pd.concat(parts, ignore_index=True)

@@ -1,0 +1,153 @@
+"""`predictor train`: a recipe and measured data to a checkpoint folder."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from predictor.atomic import write_text
+from predictor.checkpoint import Release, save_release
+from predictor.errors import RecipeError
+from predictor.features.columns import COLUMNS, columns_hash
+from predictor.fit.calibration import calibrate
+from predictor.fit.card import card_text
+from predictor.fit.crossval import HeldOut, cross_validate
+from predictor.fit.data import data_hash, fit_data, load_data
+from predictor.fit.fitting import FitData, fit_networks, net_config
+from predictor.fit.metrics import held_out_metrics
+from predictor.fit.recipe import Recipe, load_recipe
+from predictor.fit.splits import Split, device_split
+from predictor.graph.ops import TOKENS
+from predictor.nn.latency import RANGE_SLACK
+from predictor.nn.latency_net import LatencyNet
+from predictor.traces.schema import Imported
+
+logger = logging.getLogger(__name__)
+
+RELEASE_FOLDER = "release"
+RESOLVED = "recipe.json"
+
+
+def train(
+    recipe_path: Path,
+    data_dirs: Sequence[Path],
+    out_dir: Path,
+    overrides: Mapping[str, str] | None = None,
+    *,
+    progress: bool = True,
+) -> Release:
+    """Train, cross-validate, calibrate, and write `out_dir/release`.
+
+    A run that was stopped goes on: finished folds are kept, an unfinished fit resumes from its
+    last epoch. The same recipe, data, seed and thread count give the same weights.
+
+    Raises:
+        RecipeError: the recipe is wrong, or `out_dir` holds a run of another recipe or data.
+        DataError: the data cannot be read or holds no training rows.
+    """
+    recipe = load_recipe(recipe_path, overrides)
+    data = load_data(recipe, data_dirs)
+    split = device_split(recipe.split, data.kernels["device"].unique())
+    facts = {s: data_hash(data, split.train | split.backward_factors) for s in recipe.sources}
+    _check_run(out_dir, recipe, facts)
+    start = time.monotonic()
+    held_out = cross_validate(recipe, data, split, out_dir, progress=progress)
+    fitted = fit_data(data, recipe, split.train, split.backward_factors)
+    nets = fit_networks(recipe, fitted, out_dir / "fit", progress=progress)
+    logger.info("trained in %.0f s", time.monotonic() - start)
+    metrics = held_out_metrics(held_out)
+    return save_release(
+        out_dir / RELEASE_FOLDER,
+        config=_config(recipe, split, data, fitted, held_out, facts),
+        tensors=_tensors(nets, fitted),
+        metrics=metrics,
+        card=card_text(recipe, split, facts, metrics),
+        overwrite=True,
+    )
+
+
+def _check_run(out_dir: Path, recipe: Recipe, facts: Mapping[str, object]) -> None:
+    """A run folder belongs to one recipe and one state of the data."""
+    out_dir.mkdir(parents=True, exist_ok=True)
+    resolved = {"recipe": recipe.model_dump(mode="json"), "data": facts}
+    text = json.dumps(resolved, indent=1, sort_keys=True)
+    path = out_dir / RESOLVED
+    if path.is_file() and path.read_text(encoding="utf-8") != text:
+        raise RecipeError(
+            f"{out_dir} holds a run of another recipe or other data (see {RESOLVED}); "
+            "give another --out, or remove it"
+        )
+    write_text(path, text)
+
+
+def _tensors(nets: Sequence[LatencyNet], fitted: FitData) -> dict[str, Tensor]:
+    out = {
+        f"member{i}.{name}": value
+        for i, net in enumerate(nets)
+        for name, value in net.state_dict().items()
+    }
+    low, high = _ranges(fitted)
+    return {**out, "range.low": torch.from_numpy(low), "range.high": torch.from_numpy(high)}
+
+
+def _ranges(fitted: FitData) -> tuple[np.ndarray, np.ndarray]:
+    """(T, F) lowest and highest feature values by token, with slack; empty where unseen."""
+    x = fitted.kernels.x_NF.numpy()
+    token = fitted.kernels.token_N.numpy()
+    if fitted.steps is not None:
+        x = np.concatenate([x, fitted.steps.x_NF.numpy()])
+        token = np.concatenate([token, fitted.steps.token_N.numpy()])
+    slack = RANGE_SLACK * x.std(axis=0)
+    big = np.float32(1e30)
+    low = np.full((len(TOKENS), x.shape[1]), big, dtype=np.float32)
+    high = np.full((len(TOKENS), x.shape[1]), -big, dtype=np.float32)
+    for t in np.unique(token):
+        low[t] = x[token == t].min(axis=0) - slack
+        high[t] = x[token == t].max(axis=0) + slack
+    return low, high
+
+
+def _learned(data: Imported, split: Split, fitted: FitData) -> list[list[str]]:
+    """(token, dtype) pairs that measured rows cover: sweeps, in-step ops, backward ratios."""
+    found = set()
+    for samples in (fitted.kernels.token_N,):
+        found |= {(TOKENS[t], "fp32") for t in samples.unique().tolist()}
+    for steps in (fitted.steps, fitted.ratios):
+        if steps is not None:
+            tokens = steps.token_N[steps.kernel_K].unique().tolist()
+            found |= {(TOKENS[t], "fp32") for t in tokens}
+    return [list(pair) for pair in sorted(found)]
+
+
+def _config(
+    recipe: Recipe,
+    split: Split,
+    data: Imported,
+    fitted: FitData,
+    held_out: HeldOut,
+    facts: Mapping[str, object],
+) -> dict[str, Any]:
+    network = net_config(recipe, len(fitted.hosts))
+    return {
+        "name": recipe.name,
+        "model": {
+            "kind": "latency_net",
+            "network": {f: getattr(network, f) for f in network.__dataclass_fields__},
+            "members": recipe.network.members,
+            "devices": list(fitted.hosts),
+            "learned": _learned(data, split, fitted),
+        },
+        "features": {"columns": list(COLUMNS), "hash": columns_hash()},
+        "vocabulary": list(TOKENS),
+        "calibration": calibrate(held_out, recipe.calibration.level),
+        "data": dict(facts),
+        "training": recipe.model_dump(mode="json"),
+    }

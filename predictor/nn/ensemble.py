@@ -1,0 +1,57 @@
+"""Several trained networks read as one: the mean of their log quantiles.
+
+Legend: N kernels, F features, E edges, M members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from predictor.hardware.twins import twins
+from predictor.nn.latency_net import LatencyNet
+
+
+def effect_index(device: str, known: Sequence[str]) -> int:
+    """Index of the device whose learned effect applies: itself, else a twin, else -1."""
+    if device in known:
+        return known.index(device)
+    return next((i for i, other in enumerate(known) if other in twins(device)), -1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ensemble:
+    """Trained members and the devices (with their measuring hosts) that they know."""
+
+    members: tuple[LatencyNet, ...]
+    devices: tuple[str, ...]
+
+    def log_ratio(
+        self,
+        x_NF: Tensor,
+        token_N: Tensor,
+        edge_index_2E: Tensor,
+        device_N: Tensor,
+        isolated_N: Tensor,
+    ) -> Tensor:
+        """(N, 3) lower, mid, upper of log(device time / base time)."""
+        with torch.no_grad():
+            each = [m(x_NF, token_N, edge_index_2E, device_N, isolated_N) for m in self.members]
+        return torch.stack(each).mean(0)
+
+    def host_us(
+        self, op_N: Tensor, scalar_arg_N: Tensor, isolated_N: Tensor, host_N: Tensor
+    ) -> Tensor:
+        """(N,) host launch time that a timer around one op sees, microseconds."""
+        with torch.no_grad():
+            each = [m.host_us(op_N, scalar_arg_N, isolated_N, host_N) for m in self.members]
+        return torch.exp(torch.log(torch.stack(each)).mean(0))
+
+    def measured_us(self, device_us: Tensor, host_us: Tensor) -> Tensor:
+        """What a timer around one op reads, broadcast over its arguments."""
+        with torch.no_grad():
+            each = [m.measured_us(device_us, host_us) for m in self.members]
+        return torch.exp(torch.log(torch.stack(each)).mean(0))

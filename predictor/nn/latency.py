@@ -1,0 +1,249 @@
+"""`LatencyPredictor`: a checkpoint's networks with their calibration, ready to predict.
+
+Legend: N kernels, T tokens, F features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from predictor.errors import CheckpointError
+from predictor.features.columns import NodeFeatures, columns_hash, node_features, token_of
+from predictor.features.roofline import op_class_of
+from predictor.features.table import KernelTable, table_from_graph
+from predictor.graph.ir import PHASES, KernelGraph
+from predictor.graph.ops import TOKENS
+from predictor.hardware.device import Device, Software
+from predictor.nn.composition import step_us
+from predictor.nn.ensemble import Ensemble, effect_index
+from predictor.nn.latency_net import LatencyNet, NetConfig
+from predictor.nn.prediction import Interval, Prediction
+from predictor.nn.priors import (
+    EFFICIENCY,
+    HOST_BACKWARD_SHARE,
+    HOST_CALL_US,
+    HOST_LAUNCH_US,
+    SPREAD,
+    SPREAD_DEFAULT,
+)
+from predictor.nn.tokens import trunk_tokens
+
+Floats = NDArray[np.float64]
+RANGE_SLACK = 0.25
+"""How far outside the training range of its token a feature may lie, in training deviations."""
+
+
+class ReleaseLike(Protocol):
+    """What is needed of a loaded checkpoint folder."""
+
+    @property
+    def name(self) -> str:
+        """Name of the release."""
+        ...
+
+    @property
+    def config(self) -> Mapping[str, object]:
+        """Its `config.json`."""
+        ...
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """Its weights and scaler buffers."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatencyPredictor:
+    """Networks, what they were trained on, and the calibration of their intervals."""
+
+    name: str
+    networks: Ensemble
+    learned: frozenset[tuple[str, str]]
+    """(token, dtype) pairs with measured rows."""
+    range_low_TF: NDArray[np.float32]
+    range_high_TF: NDArray[np.float32]
+    calibration: Mapping[str, Any]
+
+    def predict(self, graph: KernelGraph, device: Device, software: Software) -> Prediction:
+        """Kernel and step latencies of `graph` on `device`.
+
+        Raises:
+            UnsupportedPrecision, UnknownRateError: the device cannot run a kernel's dtype, or the
+                catalogue does not know the rate.
+        """
+        table = table_from_graph(graph)
+        features = node_features(table, device, software)
+        known = device.id in self.networks.devices
+        edges = torch.tensor(graph.edges, dtype=torch.long).reshape(-1, 2).T
+        log_ratio = self.log_ratio(features, device.id, edges).numpy().astype(np.float64)
+        label, is_learned = self.labels(table)
+        log_ratio = self._widened(log_ratio, op_class_of(table), known)
+        time = features.roofline.base_us[:, None] * np.exp(log_ratio)
+        time = np.where(is_learned[:, None], time, _unlearned(table, features.roofline.base_us))
+        floor = features.roofline.floor_us
+        time = np.maximum(time, floor[:, None])
+        inside = is_learned & self.in_range(features)
+        phases, step = self._compose(graph, table, time, is_learned, known)
+        return Prediction(
+            kernel_us=time[:, 1], kernel_lower_us=time[:, 0], kernel_upper_us=time[:, 2],
+            floor_us=floor, bound=features.roofline.bound, label=label, in_distribution=inside,
+            phases=phases, step=step, level=float(self.calibration["level"]),
+            warnings=self._warnings(device, known),
+        )  # fmt: skip
+
+    def log_ratio(self, features: NodeFeatures, device: str, edge_index_2E: Tensor) -> Tensor:
+        """(N, 3) quantiles of log(device time / base time) inside a step."""
+        n = len(features.token)
+        return self.networks.log_ratio(
+            torch.from_numpy(features.x), torch.from_numpy(features.token), edge_index_2E,
+            torch.full((n,), effect_index(device, self.networks.devices)), torch.zeros(n),
+        )  # fmt: skip
+
+    def labels(self, table: KernelTable) -> tuple[NDArray[np.str_], NDArray[np.bool_]]:
+        """Label of every kernel, and whether the network speaks for it."""
+        tokens = token_of(table)
+        learned = np.fromiter(
+            ((TOKENS[t], str(d)) in self.learned for t, d in zip(tokens, table.dtype, strict=True)),
+            dtype=bool, count=len(table),
+        )  # fmt: skip
+        opaque = op_class_of(table) == "opaque"
+        return np.where(learned, "learned", np.where(opaque, "opaque", "roofline")), learned
+
+    def in_range(self, features: NodeFeatures) -> NDArray[np.bool_]:
+        """Whether every feature lies within what training saw for the kernel's token."""
+        low, high = self.range_low_TF[features.token], self.range_high_TF[features.token]
+        return np.asarray(((features.x >= low) & (features.x <= high)).all(axis=1))
+
+    def _widened(self, log_ratio: Floats, classes: NDArray[np.str_], known: bool) -> Floats:
+        """Quantiles conformalised by op class for devices seen or unseen."""
+        scale = self.calibration["in_step"]["seen" if known else "unseen"]
+        default = float(scale["default"])
+        extra = np.array([float(scale.get(str(c), default)) for c in classes])
+        mid = log_ratio[:, 1]
+        lower = np.minimum(log_ratio[:, 0] - extra, mid)
+        upper = np.maximum(log_ratio[:, 2] + extra, mid)
+        return np.stack([lower, mid, upper], axis=1)
+
+    def _compose(
+        self, graph: KernelGraph, table: KernelTable, time: Floats, learned: NDArray[np.bool_],
+        known: bool,
+    ) -> tuple[dict[str, Interval], Interval]:  # fmt: skip
+        """Phase and step intervals: device and host time, whichever is later."""
+        half = self.calibration["step"]["seen" if known else "unseen"]
+        phases: dict[str, Interval] = {}
+        total = np.zeros(3)
+        widths = {p: float(half.get(p, half["total"])) for p in (*PHASES, "total")}
+        for i, phase in enumerate(PHASES):
+            rows = table.phase == i
+            if not rows.any() and not graph.host_ops.get(phase):
+                continue
+            host = host_us(graph, table, phase, rows)
+            device = _band(time, rows, learned, widths[phase])
+            phases[phase] = _interval(_later(device, host))
+            total += _later(_band(time, rows, learned, widths["total"]), host)
+        return phases, _interval(total)
+
+    def _warnings(self, device: Device, known: bool) -> tuple[str, ...]:
+        found = []
+        if not known:
+            found.append(
+                f"{device.id} is not among the measured devices of {self.name}: zero-shot estimate"
+            )
+        if device.kind != "gpu":
+            found.append(f"{self.name} learned from GPUs; {device.kind} figures extrapolate")
+        return tuple(found)
+
+
+def host_us(graph: KernelGraph, table: KernelTable, phase: str, rows: NDArray[np.bool_]) -> float:
+    """Time of the host to issue a phase, microseconds."""
+    launches = float(table.launches[rows].sum())
+    calls = max(float(graph.host_ops.get(phase, 0)) - launches, 0.0)
+    share = 1.0 if phase == "forward" else HOST_BACKWARD_SHARE
+    return share * (HOST_LAUNCH_US * launches + HOST_CALL_US * calls)
+
+
+def _band(time: Floats, rows: NDArray[np.bool_], learned: NDArray[np.bool_], half: float) -> Floats:
+    """(lower, mid, upper) device time of a phase.
+
+    The learned part has an interval of its own (kernel intervals do not add up to a step's); the
+    unlearned part adds its kernels' assumed bounds.
+    """
+    known = float(time[rows & learned, 1].sum())
+    rest = time[rows & ~learned].sum(axis=0)
+    learned_band = np.array([known * np.exp(-half), known, known * np.exp(half)])
+    return np.asarray(learned_band + rest, dtype=np.float64)
+
+
+def _later(device: Floats, host: float) -> Floats:
+    if host <= 0 or not device[1] > 0:
+        return np.asarray(device + host, dtype=np.float64)
+    out = step_us(torch.from_numpy(device), torch.full((3,), host, dtype=torch.float64))
+    return np.asarray(out.numpy(), dtype=np.float64)
+
+
+def _interval(band: Floats) -> Interval:
+    return Interval(
+        latency_us=float(band[1]), lower_us=float(min(band[0], band[1])),
+        upper_us=float(max(band[2], band[1])),
+    )  # fmt: skip
+
+
+def _unlearned(table: KernelTable, base_us: Floats) -> Floats:
+    """(N, 3) assumed times of kernels that no measured row covers."""
+    classes = op_class_of(table)
+    efficiency = np.array([EFFICIENCY[str(c)] for c in classes])
+    spread = np.array([SPREAD.get(str(c), SPREAD_DEFAULT) for c in classes]).reshape(-1, 2)
+    mid = base_us / efficiency
+    return np.stack([mid * spread[:, 0], mid, mid * spread[:, 1]], axis=1)
+
+
+def load_predictor(release: ReleaseLike) -> LatencyPredictor:
+    """Networks of a checked release.
+
+    Raises:
+        CheckpointError: features or vocabulary of another version, or tensors that do not fit.
+    """
+    features, model = _mapping(release, "features"), _mapping(release, "model")
+    if features.get("hash") != columns_hash():
+        raise CheckpointError(
+            f"checkpoint {release.name!r} was trained on features {features.get('hash')!r}, this "
+            f"version has {columns_hash()!r}: train it again, or install the version that made it"
+        )
+    try:
+        config = NetConfig(**model["network"])
+        devices = tuple(str(d) for d in model["devices"])
+        members = tuple(_member(config, release.tensors, i) for i in range(int(model["members"])))
+        learned = frozenset((str(t), str(d)) for t, d in model["learned"])
+        low, high = release.tensors["range.low"], release.tensors["range.high"]
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise CheckpointError(
+            f"checkpoint {release.name!r}: weights and configuration do not fit ({error})"
+        ) from error
+    return LatencyPredictor(
+        name=release.name, networks=Ensemble(members=members, devices=devices), learned=learned,
+        range_low_TF=low.numpy(), range_high_TF=high.numpy(),
+        calibration=_mapping(release, "calibration"),
+    )  # fmt: skip
+
+
+def _mapping(release: ReleaseLike, key: str) -> Mapping[str, Any]:
+    value = release.config.get(key)
+    if not isinstance(value, Mapping):
+        raise CheckpointError(f"checkpoint {release.name!r}: {key!r} is not a mapping")
+    return value
+
+
+def _member(config: NetConfig, tensors: Mapping[str, Tensor], index: int) -> LatencyNet:
+    net = LatencyNet(config, trunk_tokens())
+    prefix = f"member{index}."
+    state = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+    net.load_state_dict({k: v.float() if v.is_floating_point() else v for k, v in state.items()})
+    net.eval()
+    return net

@@ -1,0 +1,129 @@
+"""The graph network: log ratio of a kernel's time to its sustained roofline, with quantiles.
+
+Legend: N kernels, E edges, F features, T tokens, H hidden width, Q quantiles (lower, mid, upper).
+Physics carries the extrapolation (`base_us`), the network learns what is left of it. A kernel
+measured alone is a graph with one node and no edges: it passes through the same weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import SAGEConv
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetConfig:
+    """Sizes of the network; every value stands in a checkpoint's `config.json`."""
+
+    features: int
+    tokens: int
+    ops: int
+    hosts: int
+    """Measuring hosts seen in training: their launch speed is their own, not the device's."""
+    hidden: int = 96
+    depth: int = 2
+    token_width: int = 8
+    message_layers: int = 2
+    dropout: float = 0.0
+    ratio_limit: float = 3.0
+    """Largest |log(time / base)| the network may claim."""
+
+
+class LatencyNet(nn.Module):
+    """Message-passing network over the kernel DAG."""
+
+    trunk_token_T: Tensor
+    x_mean_F: Tensor
+    x_scale_F: Tensor
+
+    def __init__(self, config: NetConfig, trunk_token: Tensor) -> None:
+        """`trunk_token` (T): the token whose embedding a token borrows (backward -> forward)."""
+        super().__init__()
+        self.config = config
+        self.register_buffer("trunk_token_T", trunk_token.long())
+        self.register_buffer("x_mean_F", torch.zeros(config.features))
+        self.register_buffer("x_scale_F", torch.ones(config.features))
+        self.token_embedding = nn.Embedding(config.tokens, config.token_width)
+        self.token_bias_T = nn.Parameter(torch.zeros(config.tokens))
+        layers: list[nn.Module] = []
+        width = config.features + config.token_width
+        for _ in range(config.depth):
+            layers += [nn.Linear(width, config.hidden), nn.SiLU(), nn.Dropout(config.dropout)]
+            width = config.hidden
+        self.encoder = nn.Sequential(*layers)
+        self.from_producers = nn.ModuleList(
+            SAGEConv(config.hidden, config.hidden) for _ in range(config.message_layers)
+        )
+        self.from_consumers = nn.ModuleList(
+            SAGEConv(config.hidden, config.hidden) for _ in range(config.message_layers)
+        )
+        self.message_gate = nn.Parameter(torch.zeros(config.message_layers))
+        self.head = nn.Linear(config.hidden, 3)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+        self.device_effect = nn.Parameter(torch.zeros(max(config.hosts, 1), config.tokens))
+        self.device_isolated = nn.Parameter(torch.zeros(max(config.hosts, 1)))
+        self.host_op = nn.Parameter(torch.zeros(2, config.ops))
+        self.host_scalar_arg = nn.Parameter(torch.tensor(0.15))
+        self.host_device = nn.Parameter(torch.zeros(max(config.hosts, 1)))
+        self.host_base = nn.Parameter(torch.tensor([3.1, 3.4]))
+        self.log_sharpness = nn.Parameter(torch.tensor(1.1))
+
+    def forward(
+        self,
+        x_NF: Tensor,
+        token_N: Tensor,
+        edge_index_2E: Tensor,
+        device_N: Tensor,
+        isolated_N: Tensor,
+    ) -> Tensor:
+        """Quantiles (N, 3) of log(device time / base time): lower, mid, upper, ordered.
+
+        A known device (`device_N` >= 0) has an effect of its own beside the shared network, with a
+        prior at zero: the shared part then need not explain one device's quirks.
+        """
+        x_NF = (x_NF - self.x_mean_F) / self.x_scale_F
+        x_NF = x_NF.clamp(-6.0, 6.0)
+        e_NT = self.token_embedding(self.trunk_token_T[token_N])
+        h_NH = self.encoder(torch.cat([x_NF, e_NT], dim=1))
+        if edge_index_2E.shape[1]:
+            reverse_2E = edge_index_2E.flip(0)
+            for gate, down, up in zip(
+                self.message_gate, self.from_producers, self.from_consumers, strict=True
+            ):
+                message = down(h_NH, edge_index_2E) + up(h_NH, reverse_2E)
+                h_NH = h_NH + gate * torch.tanh(message)
+        out_N3 = self.head(h_NH)
+        limit = self.config.ratio_limit
+        known_N = device_N.clamp(min=0)
+        effect_N = self.device_effect[known_N, self.trunk_token_T[token_N]]
+        effect_N = effect_N + self.device_isolated[known_N] * isolated_N
+        effect_N = torch.where(device_N >= 0, effect_N, torch.zeros_like(effect_N))
+        raw = out_N3[:, 0] + self.token_bias_T[token_N] + effect_N
+        mid = limit * torch.tanh(raw / limit)
+        below = nn.functional.softplus(out_N3[:, 1] - 2.0)
+        above = nn.functional.softplus(out_N3[:, 2] - 2.0)
+        return torch.stack([mid - below, mid, mid + above], dim=1)
+
+    def host_us(
+        self, op_N: Tensor, scalar_arg_N: Tensor, isolated_N: Tensor, host_N: Tensor
+    ) -> Tensor:
+        """(N,) launch time that a device timer around one op sees, microseconds.
+
+        `host_N` is -1 for a host never seen: the average of the known ones.
+        """
+        speed = torch.where(
+            host_N >= 0, self.host_device[host_N.clamp(min=0)], torch.zeros_like(op_N).float()
+        )
+        kind = isolated_N.long()
+        log_us = self.host_base[kind] + self.host_op[kind, op_N]
+        return torch.exp(log_us + self.host_scalar_arg * scalar_arg_N + speed)
+
+    def measured_us(self, device_us: Tensor, host_us: Tensor) -> Tensor:
+        """What a timer around one op reads: the later of launch and kernel, smoothly."""
+        p = 1.0 + torch.exp(self.log_sharpness)
+        ratio = torch.log(device_us / host_us)
+        return host_us * torch.exp(nn.functional.softplus(p * ratio) / p)

@@ -1,0 +1,90 @@
+"""The measured-data schema: kernel rows, op rows (in-step) and step rows as DataFrames.
+
+Kernel rows have one launched kernel (or one framework call) each, step rows one model run each.
+Times are microseconds. `part` is the publisher's own train/test division, not a split of ours.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.features.table import CONTEXTS, KernelTable, op_index
+from predictor.graph.ir import PHASES
+from predictor.graph.ops import DIM_NAMES
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA_VERSION = 1
+
+KERNEL_COLUMNS: tuple[str, ...] = (
+    "row_id", "source", "file", "row", "device", "op", "phase", "dtype", "context", "flops",
+    "read_bytes", "write_bytes", "latency_us", "framework", "framework_version", "part", "flag",
+    *(f"dim_{d}" for d in DIM_NAMES),
+)  # fmt: skip
+STEP_COLUMNS: tuple[str, ...] = (
+    "row_id", "source", "file", "device", "graph", "model", "mode", "batch", "seq", "plan",
+    "latency_us", "forward_us", "backward_us", "flag",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredGraph:
+    """A published op graph lowered to kernels: one repeated layer, and what stands around it."""
+
+    name: str
+    table: KernelTable
+    """N kernels: forward and backward."""
+    weight: NDArray[np.float64]
+    """(N,) how often each kernel runs in the step (layers)."""
+    node: NDArray[np.int64]
+    """(N,) index into `nodes`."""
+    nodes: tuple[str, ...]
+    """Published node names, in order."""
+    node_weight: NDArray[np.float64]
+    """(len(nodes),) repetitions of each node."""
+    node_class: tuple[str, ...]
+    """Class by which the node's error is reported: linear, batched_matmul, elementwise, …."""
+    edge_index: NDArray[np.int64]
+    """(2, E) producer and consumer kernels, forward and backward."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Imported:
+    """What an importer read: rows kept, rows refused by rule."""
+
+    source: str
+    kernels: pd.DataFrame
+    steps: pd.DataFrame
+    ops: pd.DataFrame
+    """In-step measurements: one row a node of a measured graph."""
+    graphs: dict[str, MeasuredGraph]
+    peers: pd.DataFrame
+    """Predictions that others published: never labels."""
+    dropped: Counter[str] = field(default_factory=Counter)
+    """Rows refused, by rule."""
+    rejects: list[dict[str, object]] = field(default_factory=list)
+    """File, row, column, value and rule of refused rows (the first of each file and rule)."""
+
+
+def kernel_table(rows: pd.DataFrame) -> KernelTable:
+    """Columns of measured kernel rows."""
+    n = len(rows)
+    phases = {p: i for i, p in enumerate(PHASES)}
+    contexts = {c: i for i, c in enumerate(CONTEXTS)}
+    return KernelTable(
+        op=op_index(rows["op"].tolist()),
+        phase=rows["phase"].map(phases).to_numpy().astype(np.int8),
+        dtype=rows["dtype"].to_numpy(dtype=np.str_),
+        dims=rows[[f"dim_{d}" for d in DIM_NAMES]].to_numpy(dtype=np.int64),
+        flops=rows["flops"].to_numpy(dtype=np.float64),
+        read_bytes=rows["read_bytes"].to_numpy(dtype=np.float64),
+        write_bytes=rows["write_bytes"].to_numpy(dtype=np.float64),
+        launches=np.ones(n, dtype=np.int64),
+        context=rows["context"].map(contexts).to_numpy().astype(np.int8),
+    )
