@@ -100,7 +100,7 @@ class MetaCopy:
             self.tensor(tensor)
         own = [m for m in modules if not hasattr(type(m), "__deepcopy__")]
         for module in own:
-            self._memo[id(module)] = type(module).__new__(type(module))
+            self._memo[id(module)] = object.__new__(type(module))
             self._kept.append(module)
         with _DeepMeta(self):
             for module in own:

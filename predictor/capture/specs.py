@@ -18,8 +18,6 @@ DTYPE_NAMES: Mapping[torch.dtype, str] = {
     torch.float8_e5m2: "fp8",
     torch.float8_e4m3fnuz: "fp8",
     torch.float8_e5m2fnuz: "fp8",
-    torch.float8_e8m0fnu: "fp8",
-    torch.float4_e2m1fn_x2: "fp4",
     torch.int64: "int64",
     torch.int32: "int32",
     torch.int16: "int16",
@@ -31,6 +29,11 @@ DTYPE_NAMES: Mapping[torch.dtype, str] = {
     torch.bool: "bool",
     torch.complex64: "complex64",
     torch.complex128: "complex128",
+    **{
+        getattr(torch, name): short  # newer PyTorch only
+        for name, short in (("float8_e8m0fnu", "fp8"), ("float4_e2m1fn_x2", "fp4"))
+        if hasattr(torch, name)
+    },
 }
 """The library's name of each framework dtype (unsigned integers share the signed name)."""
 
