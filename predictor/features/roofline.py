@@ -40,6 +40,8 @@ class Roofline:
     floor_us: NDArray[np.float64]
     """FLOPs / peak at the highest clock or bytes / peak bandwidth, whichever is larger; the
     bytes count only where the operands exceed the cache."""
+    datasheet_us: NDArray[np.float64]
+    """max(FLOPs / peak, bytes / peak bandwidth): the textbook roofline, a baseline."""
     compute_us: NDArray[np.float64]
     """FLOPs / sustained rate."""
     memory_us: NDArray[np.float64]
@@ -102,6 +104,7 @@ def roofline(table: KernelTable, device: Device, software: Software) -> Roofline
     bound = np.where(work < launch, "launch", bound)
     return Roofline(
         floor_us=floor_us,
+        datasheet_us=np.maximum(table.flops / peak * 1e-6, traffic / dram * 1e-3),
         compute_us=compute_us,
         memory_us=memory_us,
         base_us=work + launch,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from predictor.calibrate.conformal import half_width, widening
-from predictor.fit.crossval import HeldOut
+from predictor.fit.crossval import NODE_OP_CLASS, HeldOut
 from predictor.graph.ops import OPS
 
 if TYPE_CHECKING:
@@ -20,11 +20,6 @@ FALLBACK_STEP = {"seen": 0.15, "unseen": 0.35}
 """Assumed where a recipe switches cross-validation off or has one group only."""
 KINDS = {"unseen": "device", "seen": "model"}
 
-_OP_CLASS_OF_NODE = {
-    "linear": "matmul", "batched_matmul": "matmul", "elementwise": "elementwise",
-    "softmax": "softmax", "layernorm": "norm",
-}  # fmt: skip
-
 
 def calibrate(held_out: HeldOut, level: float) -> dict[str, Any]:
     """Widenings by op class for isolated and in-step kernels, half-widths by phase for steps."""
@@ -35,9 +30,7 @@ def calibrate(held_out: HeldOut, level: float) -> dict[str, Any]:
             kernels = kernels.assign(op_class=[OPS[o].op_class for o in kernels["op"]])
         ops = _of_kind(held_out.ops, kind)
         if not ops.empty:
-            classes = [
-                _OP_CLASS_OF_NODE.get(c, c.removeprefix("other_")) for c in ops["node_class"]
-            ]
+            classes = [NODE_OP_CLASS.get(c, c.removeprefix("other_")) for c in ops["node_class"]]
             ops = ops.assign(op_class=classes)
         out["isolated"][name] = _by_class(kernels, level)
         out["in_step"][name] = _by_class(ops, level)
@@ -60,7 +53,9 @@ def _by_class(rows: pd.DataFrame, level: float) -> dict[str, float]:
 
 
 def _widening(rows: pd.DataFrame, level: float) -> float:
-    log = {c: np.log(rows[c].to_numpy(dtype=float)) for c in ("measured_us", "lower_us", "upper_us")}
+    log = {
+        c: np.log(rows[c].to_numpy(dtype=float)) for c in ("measured_us", "lower_us", "upper_us")
+    }
     return widening(
         log["measured_us"], log["lower_us"], log["upper_us"], rows["fold"].tolist(), level
     )
@@ -71,6 +66,8 @@ def _by_phase(rows: pd.DataFrame, level: float, fallback: float) -> dict[str, fl
     if rows.empty:
         return found
     for phase, group in rows.groupby("phase"):
-        residual = np.log(group["measured_us"].to_numpy(dtype=float) / group["predicted_us"].to_numpy(dtype=float))
+        residual = np.log(
+            group["measured_us"].to_numpy(dtype=float) / group["predicted_us"].to_numpy(dtype=float)
+        )
         found[str(phase)] = half_width(residual, group["fold"].tolist(), level)
     return found

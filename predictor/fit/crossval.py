@@ -31,6 +31,11 @@ MODEL_FAMILIES = {
     "bert_large": "bert", "gpt2_large": "gpt2", "gpt3_27": "gpt3", "gpt3_xl": "gpt3",
     "opt_13": "opt", "switchxl4": "switch",
 }  # fmt: skip
+NODE_OP_CLASS = {
+    "linear": "matmul", "batched_matmul": "matmul", "elementwise": "elementwise",
+    "softmax": "softmax", "layernorm": "norm",
+}  # fmt: skip
+"""Vocabulary class of the classes that in-step ops are reported by."""
 TABLES: tuple[str, ...] = ("kernels", "ops", "steps")
 
 
@@ -94,10 +99,7 @@ def cross_validate(
         for name in TABLES:
             frame = pd.read_parquet(place / f"{name}.parquet")
             found[name].append(frame.assign(fold_kind=fold.kind, fold=fold.name))
-    joined = {
-        name: _concat(parts)
-        for name, parts in found.items()
-    }
+    joined = {name: _concat(parts) for name, parts in found.items()}
     return HeldOut(**joined)
 
 

@@ -34,6 +34,7 @@ class KernelSamples:
     x_NF: Tensor
     token_N: Tensor
     base_us_N: Tensor
+    datasheet_us_N: Tensor
     op_N: Tensor
     scalar_arg_N: Tensor
     device_N: Tensor
@@ -52,6 +53,7 @@ class StepSamples:
     x_NF: Tensor
     token_N: Tensor
     base_us_N: Tensor
+    datasheet_us_N: Tensor
     op_N: Tensor
     scalar_arg_N: Tensor
     device_N: Tensor
@@ -99,7 +101,8 @@ def kernel_samples(rows: pd.DataFrame, hosts: Sequence[str]) -> KernelSamples:
         parts.append(
             {
                 "x_NF": features.x, "token_N": features.token,
-                "base_us_N": features.roofline.base_us, "op_N": table.op.astype(np.int64),
+                "base_us_N": features.roofline.base_us,
+                "datasheet_us_N": features.roofline.datasheet_us, "op_N": table.op.astype(np.int64),
                 "scalar_arg_N": scalar_argument(table), "host_N": np.full(len(table), host),
                 "device_N": np.full(len(table), effect_index(str(device), hosts)),
                 "measured_us_N": group["latency_us"].to_numpy(),
@@ -170,7 +173,8 @@ def _graph_nodes(
     n = len(table)
     return {
         "x_NF": features.x, "token_N": features.token, "base_us_N": features.roofline.base_us,
-        "op_N": table.op.astype(np.int64), "scalar_arg_N": scalar_argument(table),
+        "datasheet_us_N": features.roofline.datasheet_us, "op_N": table.op.astype(np.int64),
+        "scalar_arg_N": scalar_argument(table),
         "host_N": np.full(n, hosts.index(device) if device in hosts else -1),
         "device_N": np.full(n, effect_index(device, hosts)),
         "weight_N": graph.weight, "graph_N": np.full(n, index),
@@ -233,4 +237,4 @@ def _ratio_pairs(ops: pd.DataFrame) -> Tensor:
 
 def _tensor(values: np.ndarray) -> Tensor:
     dtype = torch.long if np.issubdtype(values.dtype, np.integer) else torch.float32
-    return torch.as_tensor(values, dtype=dtype)
+    return torch.tensor(values, dtype=dtype)

@@ -1,0 +1,113 @@
+"""An evaluation as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from predictor.fit.evaluate import Evaluation
+
+STEP_BASELINES: tuple[str, ...] = (
+    "neusight", "habitat", "micro", "roofline_published", "roofline", "gradient_boosting",
+    "sum_of_measured",
+)  # fmt: skip
+KERNEL_BASELINES: tuple[str, ...] = (
+    "neusight",
+    "habitat",
+    "micro",
+    "roofline_published",
+    "roofline",
+    "gradient_boosting",
+)
+
+
+def evaluation_view(evaluation: Evaluation) -> RenderableType:
+    """Steps, in-step ops and isolated kernels, then what was left out."""
+    from rich.console import Group
+    from rich.text import Text
+
+    groups = evaluation.groups
+    parts: list[RenderableType] = [
+        Text(
+            f"suite {evaluation.suite}, split {evaluation.split}, checkpoint "
+            f"{evaluation.checkpoint}: mean absolute percentage errors",
+            style="bold",
+        )
+    ]
+    steps = [g for g in groups if g["target"] == "step" and g["mode"] == "all"]
+    ops = [g for g in groups if g["mode"] == "in_step" and g["device"] in ("all", "test")]
+    kernels = [g for g in groups if g["mode"] == "isolated" and g["op_class"] == "all"]
+    classes = [g for g in groups if g["mode"] == "isolated" and g["device"] in ("all", "test")]
+    for title, rows, by, names in (
+        ("whole steps", steps, ("device", "part", "phase"), STEP_BASELINES),
+        ("ops inside steps", ops, ("device", "phase", "op_class"), KERNEL_BASELINES),
+        ("isolated kernels by device", kernels, ("device", "part", "op_class"), KERNEL_BASELINES),
+        ("isolated kernels by class", classes, ("device", "phase", "op_class"), KERNEL_BASELINES),
+    ):
+        if rows:
+            parts += [Text(), _table(title, rows, by, names)]
+    parts += [Text(), *_summary(evaluation.summary)]
+    if evaluation.scored.excluded:
+        left = ", ".join(f"{k} {v}" for k, v in sorted(evaluation.scored.excluded.items()) if v)
+        parts.append(Text(f"not scored: {left}"))
+    parts += [Text(note) for note in evaluation.notes]
+    return Group(*parts)
+
+
+def _table(
+    title: str, rows: Sequence[dict[str, Any]], by: Sequence[str], baselines: Sequence[str]
+) -> Table:
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 1))
+    for name in by:
+        table.add_column(name.replace("_", " "), no_wrap=True)
+    for name in ("n", "MAPE", "median", "p90", "bias", "cover"):
+        table.add_column(name, justify="right", no_wrap=True)
+    shown = [b for b in baselines if any(b in g["baselines"] for g in rows)]
+    for name in shown:
+        table.add_column(name.replace("_", " "), justify="right")
+    for g in rows:
+        table.add_row(
+            *(str(g[name]) for name in by), f"{g['n']:,}", f"{g['mape']:.1%}",
+            f"{g['median_ape']:.1%}", f"{g['p90_ape']:.1%}", f"{g['bias']:+.1%}",
+            f"{g['interval90_coverage']:.0%}",
+            *(_baseline(g, name) for name in shown),
+        )  # fmt: skip
+    return table
+
+
+def _baseline(group: dict[str, Any], name: str) -> str:
+    found = group["baselines"].get(name)
+    if found is None:
+        return "–"
+    mark = "" if found["n"] == group["n"] else f" ({found['n']})"
+    return f"{found['mape']:.1%}{mark}"
+
+
+def _summary(summary: dict[str, Any]) -> list[RenderableType]:
+    from rich.text import Text
+
+    lines: list[RenderableType] = []
+    for phase in ("total", "forward", "backward"):
+        entry = summary.get(phase)
+        if not entry:
+            continue
+        low, high = entry["mape90"]
+        text = f"{phase}: {entry['mape']:.1%} [{low:.1%}, {high:.1%}], n = {entry['n']}"
+        if "neusight_mape" in entry:
+            low, high = entry["neusight_mape90"]
+            less, more = entry["difference90"]
+            text += (
+                f"; NeuSight {entry['neusight_mape']:.1%} [{low:.1%}, {high:.1%}]; "
+                f"difference [{less:+.1%}, {more:+.1%}]"
+            )
+        lines.append(Text(text))
+    if lines:
+        devices = ", ".join(summary["devices"])
+        lines.insert(0, Text(f"steps of {devices} (90% bootstrap by device and model)"))
+    return lines
