@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -305,18 +305,31 @@ def _read_peers(root: Path, out: Imported) -> None:
     )
 
 
-def peer_ops(data: Path, device_folders: Iterable[str], peer: str) -> pd.DataFrame:
-    """A peer's published forward and backward predictions of each op, microseconds."""
+def peer_ops(data: Path) -> pd.DataFrame:
+    """The peers' published predictions of each op, by phase, microseconds.
+
+    Columns `device`, `graph`, `node_name`, `phase` and one `<peer>_us` a peer (`roofline` becomes
+    `roofline_published`). MoE and compiled graphs are left out: no op of them was measured.
+    """
     import pandas as pd
 
-    root, frames = find_root(data), []
-    for folder in device_folders:
-        device = _device_id(folder)
-        for path in sorted(root.glob(f"results/prediction/{folder}/{peer}/*.csv*")):
-            raw = read_csv(path).drop_duplicates("Name")
-            frames.append(pd.DataFrame({
-                "device": device, "graph": path.name.split(".csv")[0], "node_name": raw["Name"],
-                f"{peer}_forward_us": raw["fw_latency"] * 1e3,
-                f"{peer}_backward_us": raw["bw_latency"] * 1e3,
+    root = find_root(data)
+    by_peer: dict[str, list[pd.DataFrame]] = {}
+    for path in sorted(root.glob("results/prediction/*/*/*.csv*")):
+        peer, device = path.parent.name, _device_id(path.parent.parent.name)
+        graph = path.name.split(".csv")[0]
+        if peer not in PEERS or device is None or "fusion" in graph or "switch" in graph:
+            continue
+        raw = read_csv(path).drop_duplicates("Name")
+        for phase, column in (("forward", "fw_latency"), ("backward", "bw_latency")):
+            by_peer.setdefault(peer, []).append(pd.DataFrame({
+                "device": device, "graph": graph, "node_name": raw["Name"], "phase": phase,
+                "latency_us": raw[column].to_numpy(dtype=float) * 1e3,
             }))  # fmt: skip
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+    keys = ["device", "graph", "node_name", "phase"]
+    joined = pd.DataFrame(columns=keys)
+    for peer, frames in by_peer.items():
+        name = "roofline_published_us" if peer == "roofline" else f"{peer}_us"
+        table = pd.concat(frames, ignore_index=True).rename(columns={"latency_us": name})
+        joined = table if joined.empty else joined.merge(table, on=keys, how="outer")
+    return joined
