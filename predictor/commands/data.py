@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from predictor.commands import options
 from predictor.commands.later import refuse_given
-from predictor.commands.output import note, say, show, write_json
+from predictor.commands.output import say, show, write_json
 from predictor.errors import DataError, NotYetError, RecipeError
 
 SOURCES: tuple[str, ...] = ("neusight",)
@@ -49,8 +50,8 @@ def train(
     _check_exists(data)
     from predictor.fit.train import train as run_training
 
-    run_training(recipe, data, out, overrides)
-    note(f"wrote {out}")
+    release = run_training(recipe, data, out, overrides, progress=sys.stderr.isatty())
+    say(f"wrote {release.path}; use it with --checkpoint {release.path}")
 
 
 def evaluate(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -40,10 +41,20 @@ def note(text: str) -> None:
 
 
 def write_json(value: Mapping[str, object] | Sequence[object], file: str) -> None:
-    """Write JSON to a file, or to standard output for `-`."""
-    text = json.dumps(value, indent=2, allow_nan=False)
+    """Write JSON to a file, or to standard output for `-`; NaN is absent, so `null`."""
+    text = json.dumps(_without_nan(value), indent=2, allow_nan=False)
     if file == STDOUT:
         say(text)
     else:
         write_text(Path(file), text + "\n")
         note(f"wrote {file}")
+
+
+def _without_nan(value: object) -> object:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _without_nan(child) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(child) for child in value]
+    return value
