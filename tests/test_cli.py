@@ -135,7 +135,7 @@ def test_several_devices_give_an_array(target: str, capsys: pytest.CaptureFixtur
 def test_compare_has_a_row_a_device(target: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("compare", target, "--devices", "nvidia-t4, nvidia-l4") == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [
-        "device", "nvidia-t4", "nvidia-l4",
+        f"{target},", "device", "nvidia-t4", "nvidia-l4",
     ]  # fmt: skip
     assert run("compare", target, "--devices", "nvidia-t4", "--json", "-") == 0
     document = json.loads(capsys.readouterr().out)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -48,6 +50,8 @@ def train(
     if not recipe.is_file():
         raise RecipeError(f"no recipe {str(recipe)!r}; recipes stand in training/recipes/*.toml")
     _check_exists(data)
+    logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", module=r"lightning\..*")
     from predictor.fit.train import train as run_training
 
     release = run_training(recipe, data, out, overrides, progress=sys.stderr.isatty())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from predictor.report.estimate import Estimate
-from predictor.report.text import plain_text, throughput
+from predictor.report.text import headline, plain_text, throughput
 from predictor.report.units import duration, duration_range, gib, percent
 
 if TYPE_CHECKING:
@@ -55,7 +55,9 @@ class Comparison:
         from rich.text import Text
 
         refused = [Text(f"refused {name}: {why}") for name, why in self.refused.items()]
-        return Group(self._rows_view(), *refused) if self.estimates else Group(*refused)
+        if not self.estimates:
+            return Group(*refused)
+        return Group(Text(headline(self.estimates[0]), style="bold"), self._rows_view(), *refused)
 
     def _rows_view(self) -> Table:
         from rich.table import Table

@@ -51,7 +51,9 @@ def estimate_view(estimate: Estimate) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    parts: list[RenderableType] = [Text(_headline(estimate), style="bold")]
+    parts: list[RenderableType] = [
+        Text(f"{headline(estimate)}  on  {estimate.device.id}", style="bold")
+    ]
     parts += [_facts(estimate), Text(), _groups_table(estimate)]
     if estimate.warnings:
         parts.append(Text())
@@ -59,7 +61,8 @@ def estimate_view(estimate: Estimate) -> RenderableType:
     return Group(*parts)
 
 
-def _headline(estimate: Estimate) -> str:
+def headline(estimate: Estimate) -> str:
+    """What was captured, in a line: `gpt2, train, fp32, batch 4 × 1024 tokens, adamw`."""
     workload = estimate.graph.workload
     parts = [estimate.target, workload.mode, workload.dtype]
     if workload.batch is not None:
@@ -69,7 +72,7 @@ def _headline(estimate: Estimate) -> str:
         parts.append(size)
     if workload.optimizer is not None:
         parts.append(workload.optimizer)
-    return f"{', '.join(parts)}  on  {estimate.device.id}"
+    return ", ".join(parts)
 
 
 def _facts(estimate: Estimate) -> Table:
@@ -195,7 +198,8 @@ def _groups_table(estimate: Estimate) -> Table:
 
 
 def _group_cells(group: KernelGroup) -> tuple[str, ...]:
-    dims = " ".join(f"{name}={size}" for name, size in group.dims.items())
+    implied = {"batch": 1, "groups": 1, "kv_heads": group.dims.get("heads")}
+    dims = " ".join(f"{k}={n}" for k, n in group.dims.items() if implied.get(k) != n)
     return (
         percent(group.share),
         f"{group.count:,}",

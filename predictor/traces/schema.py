@@ -6,9 +6,11 @@ Times are microseconds. `part` is the publisher's own train/test division, not a
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +18,16 @@ from numpy.typing import NDArray
 from predictor.features.table import CONTEXTS, KernelTable, op_index
 from predictor.graph.ir import PHASES
 from predictor.graph.ops import DIM_NAMES
+from predictor.traces.files import SourceFile
 
 if TYPE_CHECKING:
     import pandas as pd
 
+logger = logging.getLogger(__name__)
+
 SCHEMA_VERSION = 1
+VALUE_SHOWN = 80
+"""Characters of a refused value that a reject keeps."""
 
 KERNEL_COLUMNS: tuple[str, ...] = (
     "row_id", "source", "file", "row", "device", "op", "phase", "dtype", "context", "flops",
@@ -31,6 +38,42 @@ STEP_COLUMNS: tuple[str, ...] = (
     "row_id", "source", "file", "device", "graph", "model", "mode", "batch", "seq", "plan",
     "latency_us", "forward_us", "backward_us", "flag",
 )  # fmt: skip
+OP_COLUMNS: tuple[str, ...] = (
+    "row_id", "device", "graph", "model", "mode", "node", "node_class", "forward_us",
+    "backward_us", "weight", "flag",
+)  # fmt: skip
+PEER_COLUMNS: tuple[str, ...] = (
+    "device", "graph", "peer", "latency_us", "forward_us", "backward_us",
+)  # fmt: skip
+TABLES: Mapping[str, tuple[str, ...]] = {
+    "kernels": KERNEL_COLUMNS,
+    "steps": STEP_COLUMNS,
+    "ops": OP_COLUMNS,
+    "peers": PEER_COLUMNS,
+}
+"""Columns of every table of `Imported`, in order."""
+
+ColumnKind: TypeAlias = Literal["text", "integer", "number"]
+_INTEGERS = frozenset({"row", "batch", "seq", "node"})
+_NUMBERS = frozenset({"flops", "weight"})
+
+
+def column_kind(column: str) -> ColumnKind:
+    """What a column holds: names with a unit are numbers, dimensions are integers, else text."""
+    if column in _INTEGERS or column.startswith("dim_"):
+        return "integer"
+    return "number" if column in _NUMBERS or column.endswith(("_us", "_bytes")) else "text"
+
+
+def empty_table(table: str) -> pd.DataFrame:
+    """A table of `TABLES` without rows, its columns typed."""
+    import pandas as pd
+
+    dtypes = {"text": "str", "integer": "int64", "number": "float64"}
+    return pd.DataFrame(
+        {c: pd.Series(dtype=dtypes[column_kind(c)]) for c in TABLES[table]},
+        columns=list(TABLES[table]),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +113,30 @@ class Imported:
     """Rows refused, by rule."""
     rejects: list[dict[str, object]] = field(default_factory=list)
     """File, row, column, value and rule of refused rows (the first of each file and rule)."""
+    files: dict[str, SourceFile] = field(default_factory=dict)
+    """Files read, by path below the root of the layout."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Files of the layout that were not read, and why."""
+
+    def reject(
+        self, *, file: str, row: int | None, column: str, value: object, rule: str, rows: int = 1
+    ) -> None:
+        """Count refused rows.
+
+        Args:
+            file: path below the root of the layout.
+            row: the first of them, counted from 0 below the header; None for a file that is one.
+            column: where its bad value stands.
+            value: the bad value.
+            rule: what it breaks.
+            rows: how many rows of the file break the rule.
+        """
+        self.dropped[rule] += rows
+        self.rejects.append({
+            "file": file, "row": row, "column": column, "value": str(value)[:VALUE_SHOWN],
+            "rule": rule, "rows": rows,
+        })  # fmt: skip
+        logger.warning("%s: %d rows dropped by rule %s", file, rows, rule)
 
 
 def kernel_table(rows: pd.DataFrame) -> KernelTable:
