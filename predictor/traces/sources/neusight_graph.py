@@ -8,12 +8,10 @@ back NeuSight's own totals from its per-op predictions exactly. MoE graphs (`swi
 
 from __future__ import annotations
 
-import ast
 import itertools
 import re
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +21,15 @@ from predictor.features.table import CONTEXTS, KernelTable, dims_matrix, op_inde
 from predictor.graph.ir import PHASES
 from predictor.graph.ops import OPS
 from predictor.traces.schema import MeasuredGraph
+from predictor.traces.sources.neusight_cells import (
+    GraphCellError,
+    Row,
+    calls_cell,
+    names_cell,
+    shape_cell,
+    shapes_cell,
+)
+from predictor.traces.sources.neusight_layout import Layout
 from predictor.traces.sources.neusight_ops import (
     FxNode,
     NodeKernel,
@@ -30,53 +37,58 @@ from predictor.traces.sources.neusight_ops import (
     base_name,
     forward_kernels,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
+from predictor.traces.validate import DIM_LIMIT
 
 _STACK = re.compile(r"\('[\w.]*\.(?:h|layer|layers|block)\.0'")
 _FIRST_LAYER = re.compile(r"(^|_)(h|layer|layers|block)_0_")
 _BEHIND = re.compile(r"ln_f|final_layer_norm|pooler|cls_|lm_head|classifier|^getitem_10$|^output$")
 _WHOLE = ("switch",)
+GRAPH_COLUMNS: tuple[str, ...] = (
+    "Name", "OpName", "FwOps", "BwOps", "Prev", "InputShapes", "OutputShape",
+)  # fmt: skip
 _CAST_NAMES = ("to", "type_as", "float", "bool", "long")
 
 
-def read_csv(path: Path) -> pd.DataFrame:
-    """A CSV, gzipped or plain by its content.
+class LayerStackError(DataError):
+    """No node of an op graph is recognised as part of the repeated layer."""
+
+
+def is_whole(name: str) -> bool:
+    """Whether a graph holds all layers of its model (MoE), not one of them."""
+    return name.startswith(_WHOLE)
+
+
+def build_graph(name: str, layout: Layout, layers: int) -> MeasuredGraph:
+    """The graph `name` of a layout, as kernels with edges and repetitions.
+
+    Args:
+        name: name of the step, `gpt2_large-train-1024-4`.
+        layout: where its files lie.
+        layers: how often the layer of the graph repeats.
 
     Raises:
-        DataError: the file cannot be read as CSV.
+        DataError: the graph file is missing, unreadable or lacks a column.
+        GraphCellError: one of its cells is malformed.
+        LayerStackError: its repeated layer is not found.
     """
-    import pandas as pd
-
-    try:
-        with path.open("rb") as stream:
-            compressed = stream.read(2) == b"\x1f\x8b"
-        return pd.read_csv(path, compression="gzip" if compressed else None)
-    except (OSError, EOFError, ValueError, pd.errors.ParserError) as error:
-        raise DataError(f"{path.name}: not readable as CSV ({error})") from error
-
-
-def build_graph(name: str, root: Path, layers: int) -> MeasuredGraph:
-    """The graph `name` of the layout below `root`, as kernels with edges and repetitions.
-
-    Raises:
-        DataError: the graph file is missing or malformed.
-    """
-    path = next(iter(sorted(root.glob(f"results/opgraph/{name}.csv*"))), None)
+    path = layout.graph(name)
     if path is None:
         raise DataError(f"no op graph {name!r} below results/opgraph")
-    graph = read_csv(path).drop_duplicates("Name").reset_index(drop=True)
-    details = _details(name, root)
-    nodes = [_node(row, details) for row in graph.to_dict("records")]
+    file = layout.reader.name(path)
+    table = layout.reader.csv(path, columns=GRAPH_COLUMNS)
+    graph = table.drop_duplicates("Name").reset_index(names="row")
+    details = _details(name, layout)
+    rows = graph.to_dict("records")
+    nodes = [_node(row, details, file) for row in rows]
     names = [node.name for node in nodes]
     repeat = _repetitions(name, names, details, layers)
     train = "-train-" in f"{name}-"
-    forward = [forward_kernels(node) for node in nodes]
-    backward = [backward_kernels(node) if train else [] for node in nodes]
+    kernels = [_kernels(node, train, row, file) for node, row in zip(nodes, rows, strict=True)]
+    forward, backward = [f for f, _ in kernels], [b for _, b in kernels]
     order = [(i, k, 0) for i, ks in enumerate(forward) for k in ks]
     order += [(i, k, 1) for i in reversed(range(len(nodes))) for k in backward[i]]
     node_index = np.array([i for i, _, _ in order], dtype=np.int64)
+    producers = [names_cell(row, "Prev", file) for row in rows]
     return MeasuredGraph(
         name=name,
         table=_table([k for _, k, _ in order], [p for _, _, p in order]),
@@ -85,22 +97,11 @@ def build_graph(name: str, root: Path, layers: int) -> MeasuredGraph:
         nodes=tuple(names),
         node_weight=repeat,
         node_class=tuple(_node_class(n, ks) for n, ks in zip(nodes, forward, strict=True)),
-        edge_index=_edges(graph, names, node_index, np.array([p for _, _, p in order])),
+        edge_index=_edges(producers, names, node_index, np.array([p for _, _, p in order])),
     )
 
 
-def _literal(value: Any) -> Any:
-    try:
-        return ast.literal_eval(str(value))
-    except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
-        raise DataError(f"op graph: cannot read the cell {str(value)[:60]!r}") from error
-
-
-def _shapes(value: Any) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(int(d) for d in shape) for shape in _literal(value))
-
-
-def _node(row: dict[Any, Any], details: dict[str, dict[str, Any]]) -> FxNode:
+def _node(row: Row, details: Mapping[str, Mapping[str, Any]], file: str) -> FxNode:
     name = str(row["Name"])
     detail = details.get(name, {})
     contiguous = detail.get("input_contiguous")
@@ -110,21 +111,32 @@ def _node(row: dict[Any, Any], details: dict[str, dict[str, Any]]) -> FxNode:
         producer = details.get(detail.get("first_input", ""), {}).get("dtype")
         casts = producer is not None and producer != detail["dtype"]
     return FxNode(
-        name=name, op_name=str(row["OpName"]), forward_ops=_literal(row["FwOps"]),
-        backward_ops=_literal(row["BwOps"]), inputs=_shapes(row["InputShapes"]),
-        output=tuple(int(d) for d in _literal(row["OutputShape"])), copies=copies, casts=casts,
+        name=name, op_name=str(row["OpName"]), forward_ops=calls_cell(row, "FwOps", file),
+        backward_ops=calls_cell(row, "BwOps", file), inputs=shapes_cell(row, "InputShapes", file),
+        output=shape_cell(row, "OutputShape", file), copies=copies, casts=casts,
     )  # fmt: skip
 
 
-def _details(name: str, root: Path) -> dict[str, dict[str, Any]]:
+def _kernels(
+    node: FxNode, train: bool, row: Row, file: str
+) -> tuple[list[NodeKernel], list[NodeKernel]]:
+    """Forward and backward kernels of a node whose shapes fit its op."""
+    try:
+        forward, backward = forward_kernels(node), backward_kernels(node) if train else []
+    except (LookupError, ValueError, TypeError, ArithmeticError) as error:
+        # every shape is sound, but they are not those of this op
+        raise GraphCellError(file, row, "InputShapes") from error
+    if any(not 0 <= d <= DIM_LIMIT for k in (*forward, *backward) for d in k.dims.values()):
+        raise GraphCellError(file, row, "FwOps")
+    return forward, backward
+
+
+def _details(name: str, layout: Layout) -> dict[str, dict[str, Any]]:
     """Module stack, contiguity and dtype by node, from the raw graph or a label of the graph."""
-    candidates = [
-        *sorted(root.glob(f"results/opgraph_raw/{name}.csv*")),
-        *sorted(root.glob(f"label/*/{name}.csv*")),
-    ]
-    if not candidates:
+    path = layout.graph_details(name)
+    if path is None:
         return {}
-    raw = read_csv(candidates[0]).drop_duplicates("Name")
+    raw = layout.reader.csv(path, columns=("Name",)).drop_duplicates("Name")
     out: dict[str, dict[str, Any]] = {}
     for row in raw.to_dict("records"):
         flags = str(row.get("input_contiguous", "[]"))
@@ -142,7 +154,7 @@ def _repetitions(
     name: str, names: Sequence[str], details: dict[str, dict[str, Any]], layers: int
 ) -> NDArray[np.float64]:
     repeat = np.ones(len(names))
-    if name.startswith(_WHOLE) or layers <= 1:
+    if is_whole(name) or layers <= 1:
         return repeat
     if any(d["stack"] for d in details.values()):
         inside = np.array([bool(details.get(n, {}).get("stack")) for n in names])
@@ -154,6 +166,11 @@ def _repetitions(
             while last + 1 < len(names) and not _BEHIND.search(names[last + 1]):
                 last += 1
             inside[first : last + 1] = True
+    if not inside.any():
+        raise LayerStackError(
+            f"op graph {name!r}: no node is recognised as part of the layer that repeats {layers} "
+            "times (by module stack or by a name like transformer_h_0_…)"
+        )
     repeat[inside] = layers
     return repeat
 
@@ -189,10 +206,12 @@ def _node_class(node: FxNode, kernels: Sequence[NodeKernel]) -> str:
 
 
 def _edges(
-    graph: pd.DataFrame, names: Sequence[str], node: NDArray[np.int64], phase: NDArray[np.int64]
+    producers: Sequence[Collection[str]],
+    names: Sequence[str],
+    node: NDArray[np.int64],
+    phase: NDArray[np.int64],
 ) -> NDArray[np.int64]:
     """Data edges between kernels: published edges with views contracted, mirrored backward."""
-    producers = {n: [str(p) for p in _set(v)] for n, v in zip(names, graph["Prev"], strict=True)}
     index = {n: i for i, n in enumerate(names)}
     last_kernel: dict[int, int] = {}
     first_kernel: dict[int, int] = {}
@@ -205,9 +224,9 @@ def _edges(
         first_kernel.setdefault(i, int(kernel))
         last_kernel[i] = int(kernel)
     sources: dict[int, set[int]] = {}
-    for i, name in enumerate(names):
+    for i in range(len(names)):
         found: set[int] = set()
-        for producer in producers[name]:
+        for producer in producers[i]:
             j = index.get(producer)
             if j is not None and j < i:
                 found |= {last_kernel[j]} if j in last_kernel else sources[j]
@@ -224,10 +243,3 @@ def _backward_edges(node: NDArray[np.int64], phase: NDArray[np.int64]) -> list[t
     """A chain through the backward kernels, in stream order."""
     backward = np.flatnonzero(phase == PHASES.index("backward"))
     return [(int(a), int(b)) for a, b in itertools.pairwise(backward)]
-
-
-def _set(value: Any) -> set[str]:
-    if str(value) == "set()":
-        return set()
-    found = _literal(value)
-    return set(found) if isinstance(found, (set, list, tuple, dict)) else set()

@@ -99,7 +99,8 @@ def _gemm(op: str, batch: int, m: int, n: int, k: int) -> NodeKernel:
 
 def _sizes(entry: Sequence[object]) -> list[int]:
     dims = entry[1]
-    assert isinstance(dims, (list, tuple))
+    if not isinstance(dims, (list, tuple)):
+        raise ValueError(f"expected sizes, found {dims!r}")
     return [int(d) for d in dims]
 
 
