@@ -23,7 +23,6 @@ from predictor.graph.ops import TOKENS
 from predictor.hardware.device import Device, Software
 from predictor.nn.composition import step_us
 from predictor.nn.ensemble import Ensemble, effect_index
-from predictor.nn.latency_net import LatencyNet, NetConfig
 from predictor.nn.prediction import Interval, Prediction
 from predictor.nn.priors import (
     EFFICIENCY,
@@ -33,7 +32,7 @@ from predictor.nn.priors import (
     SPREAD,
     SPREAD_DEFAULT,
 )
-from predictor.nn.tokens import trunk_tokens
+from predictor.nn.release_parts import RANGES, check_calibration, networks_of
 
 Floats = NDArray[np.float64]
 RANGE_SLACK = 0.25
@@ -90,7 +89,7 @@ class LatencyPredictor:
         floor = features.roofline.floor_us
         time = np.maximum(time, floor[:, None])
         inside = is_learned & self.in_range(features)
-        phases, step = self._compose(graph, table, time, is_learned, known)
+        phases, step = self._compose(graph, table, time, floor, is_learned, known)
         return Prediction(
             kernel_us=time[:, 1], kernel_lower_us=time[:, 0], kernel_upper_us=time[:, 2],
             floor_us=floor, bound=features.roofline.bound, label=label, in_distribution=inside,
@@ -132,8 +131,8 @@ class LatencyPredictor:
         return np.stack([lower, mid, upper], axis=1)
 
     def _compose(
-        self, graph: KernelGraph, table: KernelTable, time: Floats, learned: NDArray[np.bool_],
-        known: bool,
+        self, graph: KernelGraph, table: KernelTable, time: Floats, floor: Floats,
+        learned: NDArray[np.bool_], known: bool,
     ) -> tuple[dict[str, Interval], Interval]:  # fmt: skip
         """Phase and step intervals: device and host time, whichever is later."""
         half = self.calibration["step"]["seen" if known else "unseen"]
@@ -145,9 +144,10 @@ class LatencyPredictor:
             if not rows.any() and not graph.host_ops.get(phase):
                 continue
             host = host_us(graph, table, phase, rows)
-            device = _band(time, rows, learned, widths[phase])
+            device = _band(time[rows], floor[rows], learned[rows], widths[phase])
             phases[phase] = _interval(_later(device, host))
-            total += _later(_band(time, rows, learned, widths["total"]), host)
+            device = _band(time[rows], floor[rows], learned[rows], widths["total"])
+            total += _later(device, host)
         return phases, _interval(total)
 
     def _warnings(self, device: Device, known: bool) -> tuple[str, ...]:
@@ -169,15 +169,16 @@ def host_us(graph: KernelGraph, table: KernelTable, phase: str, rows: NDArray[np
     return share * (HOST_LAUNCH_US * launches + HOST_CALL_US * calls)
 
 
-def _band(time: Floats, rows: NDArray[np.bool_], learned: NDArray[np.bool_], half: float) -> Floats:
-    """(lower, mid, upper) device time of a phase.
+def _band(time: Floats, floor: Floats, learned: NDArray[np.bool_], half: float) -> Floats:
+    """(lower, mid, upper) device time of a phase, never below the sum of its floors.
 
     The learned part has an interval of its own (kernel intervals do not add up to a step's); the
     unlearned part adds its kernels' assumed bounds.
     """
-    known = float(time[rows & learned, 1].sum())
-    rest = time[rows & ~learned].sum(axis=0)
+    known = float(time[learned, 1].sum())
+    rest = time[~learned].sum(axis=0)
     learned_band = np.array([known * np.exp(-half), known, known * np.exp(half)])
+    learned_band = np.maximum(learned_band, floor[learned].sum())
     return np.asarray(learned_band + rest, dtype=np.float64)
 
 
@@ -216,20 +217,20 @@ def load_predictor(release: ReleaseLike) -> LatencyPredictor:
             f"checkpoint {release.name!r} was trained on features {features.get('hash')!r}, this "
             f"version has {columns_hash()!r}: train it again, or install the version that made it"
         )
+    calibration = _mapping(release, "calibration")
     try:
-        config = NetConfig(**model["network"])
-        devices = tuple(str(d) for d in model["devices"])
-        members = tuple(_member(config, release.tensors, i) for i in range(int(model["members"])))
-        learned = frozenset((str(t), str(d)) for t, d in model["learned"])
-        low, high = release.tensors["range.low"], release.tensors["range.high"]
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        check_calibration(calibration)
+        nets = networks_of(model, release.tensors)
+    except (ValueError, RuntimeError) as error:
         raise CheckpointError(
-            f"checkpoint {release.name!r}: weights and configuration do not fit ({error})"
+            f"checkpoint {release.name!r}: its parts do not fit together ({error}); train it again"
         ) from error
+    low, high = (release.tensors[name].float() for name in RANGES)
     return LatencyPredictor(
-        name=release.name, networks=Ensemble(members=members, devices=devices), learned=learned,
-        range_low_TF=low.numpy(), range_high_TF=high.numpy(),
-        calibration=_mapping(release, "calibration"),
+        name=release.name,
+        networks=Ensemble(members=nets, devices=tuple(str(d) for d in model["devices"])),
+        learned=frozenset((str(t), str(d)) for t, d in model["learned"]),
+        range_low_TF=low.numpy(), range_high_TF=high.numpy(), calibration=calibration,
     )  # fmt: skip
 
 
@@ -238,12 +239,3 @@ def _mapping(release: ReleaseLike, key: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise CheckpointError(f"checkpoint {release.name!r}: {key!r} is not a mapping")
     return value
-
-
-def _member(config: NetConfig, tensors: Mapping[str, Tensor], index: int) -> LatencyNet:
-    net = LatencyNet(config, trunk_tokens())
-    prefix = f"member{index}."
-    state = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-    net.load_state_dict({k: v.float() if v.is_floating_point() else v for k, v in state.items()})
-    net.eval()
-    return net

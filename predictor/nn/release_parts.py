@@ -1,0 +1,126 @@
+"""The parts of a release, checked before use: network sizes, tensors, calibration.
+
+Every check raises `ValueError` with one line; `load_predictor` names the release around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Any
+
+from torch import Tensor
+
+from predictor.features.columns import COLUMNS
+from predictor.features.table import OP_NAMES
+from predictor.graph.ops import TOKENS
+from predictor.nn.latency_net import LatencyNet, NetConfig
+from predictor.nn.tokens import trunk_tokens
+
+RANGES: tuple[str, ...] = ("range.low", "range.high")
+SIZES: Mapping[str, int] = {
+    "features": len(COLUMNS), "tokens": len(TOKENS), "ops": len(OP_NAMES),
+}  # fmt: skip
+"""Sizes that this version of the package decides."""
+_MODEL_KINDS: Mapping[str, type] = {
+    "network": dict, "members": int, "devices": list, "learned": list,
+}  # fmt: skip
+_SCALES: Mapping[str, str] = {"isolated": "default", "in_step": "default", "step": "total"}
+"""Interval scales by context, with the entry that must be there."""
+
+
+def networks_of(model: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[LatencyNet, ...]:
+    """The trained networks of a release, in evaluation mode.
+
+    Args:
+        model: its `model` entry.
+        tensors: all its tensors; weights may be stored as float16.
+    """
+    _check_model(model)
+    config = NetConfig(**model["network"])
+    nets = tuple(LatencyNet(config, trunk_tokens()) for _ in range(model["members"]))
+    states = {f"member{i}.{k}": v for i, n in enumerate(nets) for k, v in n.state_dict().items()}
+    _check_tensors(states, tensors)
+    for i, net in enumerate(nets):
+        state = {k: tensors[f"member{i}.{k}"] for k in net.state_dict()}
+        net.load_state_dict(
+            {k: v.float() if v.is_floating_point() else v for k, v in state.items()}
+        )
+        net.eval()
+    return nets
+
+
+def _check_model(model: Mapping[str, Any]) -> None:
+    """Kinds of the values of `model`, and sizes against this version's columns and vocabulary."""
+    for key, kind in _MODEL_KINDS.items():
+        if not isinstance(model.get(key), kind) or isinstance(model[key], bool):
+            raise ValueError(f"model.{key} is {model.get(key)!r}, not {_article(kind)}")
+    if model["members"] < 1:
+        raise ValueError(f"model.members is {model['members']}, at least 1 is needed")
+    _check_network(model["network"])
+    network, devices = model["network"], model["devices"]
+    if network["hosts"] != len(devices):
+        raise ValueError(f"network.hosts is {network['hosts']}, devices are {len(devices)}")
+    for pair in model["learned"]:
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise ValueError(f"model.learned holds {pair!r}, not a pair of token and dtype")
+
+
+def _check_network(network: Mapping[str, Any]) -> None:
+    known = {f.name: f for f in fields(NetConfig)}
+    for key, value in network.items():
+        if key not in known:
+            raise ValueError(f"unknown key network.{key}; known: {', '.join(known)}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+            raise ValueError(f"network.{key} is {value!r}, not a size")
+    for key, spec in known.items():
+        if spec.default is MISSING and key not in network:
+            raise ValueError(f"network.{key} is missing")
+    for key, size in SIZES.items():
+        if network[key] != size:
+            raise ValueError(f"network.{key} is {network[key]}, this version has {size}")
+
+
+def _check_tensors(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
+    """Names and shapes of all tensors, none left over."""
+    for name in RANGES:
+        shape = tuple(found[name].shape) if name in found else None
+        if shape != (len(TOKENS), len(COLUMNS)):
+            raise ValueError(f"tensor {name} is {_shape(shape)}, not tokens x features")
+    for name, tensor in expected.items():
+        shape = tuple(found[name].shape) if name in found else None
+        if shape != tuple(tensor.shape):
+            raise ValueError(f"tensor {name} is {_shape(shape)}, not {_shape(tuple(tensor.shape))}")
+    for name in found:
+        if name not in expected and name not in RANGES:
+            raise ValueError(f"tensor {name} belongs to nothing")
+
+
+def check_calibration(calibration: Mapping[str, Any]) -> None:
+    """Level, and a scale for devices seen and unseen in every context."""
+    level = calibration.get("level")
+    if not isinstance(level, int | float) or not 0 < level < 1:
+        raise ValueError(f"calibration.level is {level!r}, not a share")
+    for context, needed in _SCALES.items():
+        by_kind = calibration.get(context)
+        for kind in ("seen", "unseen"):
+            scales = by_kind.get(kind) if isinstance(by_kind, dict) else None
+            if not isinstance(scales, dict) or needed not in scales:
+                raise ValueError(f"calibration.{context}.{kind}.{needed} is missing")
+            for name, value in scales.items():
+                if not _is_number(value):
+                    raise ValueError(
+                        f"calibration.{context}.{kind}.{name} is {value!r}, not a number"
+                    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _article(kind: type) -> str:
+    return {dict: "a mapping", int: "an integer", list: "a list"}[kind]
+
+
+def _shape(shape: tuple[int, ...] | None) -> str:
+    return "missing" if shape is None else " x ".join(map(str, shape)) or "a number"

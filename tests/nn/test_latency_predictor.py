@@ -1,0 +1,292 @@
+"""What a checkpoint predicts for a kernel graph, whatever its weights are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from predictor.errors import UnknownRateError, UnsupportedPrecision
+from predictor.graph.ir import Kernel, KernelGraph
+from predictor.graph.ops import OPS
+from predictor.hardware.catalogue import load_catalogue, resolve_device
+from predictor.hardware.device import Software
+from predictor.hardware.peaks import max_clock_peak_tflops, mem_bw_gbps
+from predictor.nn.latency import LatencyPredictor
+from predictor.nn.prediction import Prediction
+from predictor.nn.priors import HOST_BACKWARD_SHARE, HOST_CALL_US, HOST_LAUNCH_US
+
+A100 = "nvidia-a100-pcie-40gb"
+H100 = "nvidia-h100-sxm-80gb"
+EAGER = Software()
+
+MakeKernel = Callable[..., Kernel]
+Chain = Callable[..., KernelGraph]
+MakePredictor = Callable[..., LatencyPredictor]
+
+
+@pytest.fixture
+def step(make_kernel: MakeKernel, chain: Chain) -> KernelGraph:
+    """A small training step: classes that were trained, classes that never were, all phases."""
+    return chain([
+        make_kernel("embedding", rows=2048, cols=512),
+        make_kernel("linear", batch=1, m=2048, n=512, k=512),
+        make_kernel("attention", batch=2, heads=8, kv_heads=8, q_len=1024, kv_len=1024,
+                    head_dim=64, causal=1),
+        make_kernel("add", numel=2048 * 512, inputs=2, outputs=1),
+        make_kernel("layer_norm", rows=2048, cols=512),
+        make_kernel("softmax", "backward", rows=2048, cols=512),
+        make_kernel("matmul", "backward", batch=1, m=2048, n=512, k=512),
+        make_kernel("opaque", "backward", numel=4096),
+        make_kernel("adamw", "optimizer", numel=10_000_000, tensors=12),
+    ])  # fmt: skip
+
+
+def check(out: Prediction, graph: KernelGraph) -> None:
+    """What holds for every prediction."""
+    assert len(out.kernel_us) == len(graph.kernels)
+    for times in (out.kernel_us, out.kernel_lower_us, out.kernel_upper_us):
+        assert np.isfinite(times).all()
+        assert (times > 0).all()
+        assert (times >= out.floor_us * (1 - 1e-12)).all()
+    assert (out.kernel_lower_us <= out.kernel_us).all()
+    assert (out.kernel_us <= out.kernel_upper_us).all()
+    for interval in (out.step, *out.phases.values()):
+        assert np.isfinite([interval.lower_us, interval.latency_us, interval.upper_us]).all()
+        assert 0 <= interval.lower_us <= interval.latency_us <= interval.upper_us
+    assert set(out.bound.tolist()) <= {"compute", "memory", "launch"}
+
+
+@pytest.mark.parametrize("device", [A100, "nvidia-a100-sxm-80gb", H100, "amd-mi300x", "nvidia-l4"])
+@pytest.mark.parametrize("scale", [0.0, 0.2, 3.0])
+def test_times_are_finite_positive_ordered_and_never_below_the_floor(
+    make_predictor: MakePredictor, step: KernelGraph, device: str, scale: float
+) -> None:
+    out = make_predictor(scale=scale).predict(step, resolve_device(device), EAGER)
+    check(out, step)
+    assert out.level == 0.9
+
+
+@pytest.mark.parametrize("device", [A100, H100])
+def test_no_bound_of_a_step_is_below_the_sum_of_its_floors(
+    make_predictor: MakePredictor, make_kernel: MakeKernel, chain: Chain, device: str
+) -> None:
+    # weights so large that every mid stands on its floor: the interval may not go below it
+    mm = [make_kernel("linear", batch=1, m=8192, n=8192, k=8192) for _ in range(8)]
+    graph = chain([*mm, *(replace(k, phase="backward") for k in mm)])
+    for scale in (0.0, 3.0):
+        out = make_predictor(scale=scale).predict(graph, resolve_device(device), EAGER)
+        assert out.step.lower_us >= out.floor_us.sum() * (1 - 1e-9)
+        for phase in ("forward", "backward"):
+            assert out.phases[phase].lower_us >= out.floor_us[:8].sum() * (1 - 1e-9)
+
+
+def test_floor_is_the_peak_at_the_highest_clock_or_the_bandwidth(
+    predictor: LatencyPredictor, make_kernel: MakeKernel, chain: Chain
+) -> None:
+    kernels = [
+        make_kernel("linear", batch=1, m=8192, n=8192, k=8192),
+        make_kernel("add", numel=2**28, inputs=2, outputs=1),  # 3.2 GB: no cache holds it
+    ]
+    for device in (resolve_device(d) for d in (A100, H100, "nvidia-l4", "nvidia-t4", "amd-mi210")):
+        out = predictor.predict(chain(kernels), device, EAGER)
+        top = max_clock_peak_tflops(device, op_class="matmul", dtype="fp32", software=EAGER)
+        assert out.kernel_us[0] >= 2 * 8192**3 / (top * 1e6)
+        assert out.kernel_us[1] >= 12 * 2**28 / (mem_bw_gbps(device) * 1e3)
+
+
+SIZES = st.integers(1, 5000)
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    m=SIZES, n=SIZES, k=SIZES, batch=st.integers(1, 64),
+    device=st.sampled_from([A100, H100, "nvidia-tesla-p4", "nvidia-rtx-4090", "google-tpu-v5e"]),
+    dtype=st.sampled_from(["fp32", "bf16"]),
+)  # fmt: skip
+def test_random_shapes_keep_the_laws(predictor, make_kernel, chain, m, n, k, batch, device, dtype):
+    graph = chain(
+        [
+            make_kernel("bmm", dtype=dtype, batch=batch, m=m, n=n, k=k),
+            make_kernel("add", dtype=dtype, numel=batch * m * n, inputs=2, outputs=1),
+            make_kernel("softmax", dtype=dtype, rows=batch * m, cols=n),
+        ]
+    )
+    found = resolve_device(device)
+    try:
+        out = predictor.predict(graph, found, EAGER)
+    except UnsupportedPrecision:
+        assert dtype == "bf16" or found.peak_fp32_tflops is None
+        return
+    check(out, graph)
+    top = max_clock_peak_tflops(found, op_class="matmul", dtype=dtype, software=EAGER)
+    assert graph.kernels[0].flops / out.kernel_us[0] <= top * 1e6 * (1 + 1e-9)
+
+
+def test_labels_say_who_speaks(
+    predictor: LatencyPredictor, step: KernelGraph, make_kernel: MakeKernel, chain: Chain
+) -> None:
+    out = predictor.predict(step, resolve_device(A100), EAGER)
+    by_op = dict(zip([k.op for k in step.kernels], out.label.tolist(), strict=True))
+    assert by_op == {
+        "embedding": "roofline", "linear": "learned", "attention": "roofline", "add": "learned",
+        "layer_norm": "learned", "softmax": "learned", "matmul": "learned", "opaque": "opaque",
+        "adamw": "roofline",
+    }  # fmt: skip
+    assert out.in_distribution.tolist() == [label == "learned" for label in out.label]
+    half = chain([make_kernel("linear", dtype="bf16", batch=1, m=64, n=64, k=64)])
+    answer = predictor.predict(half, resolve_device(A100), EAGER)
+    assert answer.label.tolist() == ["roofline"]  # trained in fp32 only
+    assert answer.in_distribution.tolist() == [False]
+
+
+def test_unlearned_kernels_do_not_depend_on_the_weights(
+    make_predictor: MakePredictor, step: KernelGraph
+) -> None:
+    first = make_predictor(scale=0.1).predict(step, resolve_device(H100), EAGER)
+    second = make_predictor(scale=1.0).predict(step, resolve_device(H100), EAGER)
+    unlearned = first.label != "learned"
+    np.testing.assert_array_equal(first.kernel_us[unlearned], second.kernel_us[unlearned])
+    assert (first.kernel_us[~unlearned] != second.kernel_us[~unlearned]).any()
+
+
+def test_a_feature_outside_the_training_range_is_out_of_distribution(
+    make_predictor: MakePredictor, step: KernelGraph
+) -> None:
+    def narrow(tensors):
+        return {**tensors, "range.high": tensors["range.high"] * 0 - 1e30}
+
+    out = make_predictor(tensors=narrow).predict(step, resolve_device(A100), EAGER)
+    assert not out.in_distribution.any()
+    assert "learned" in out.label
+
+
+def test_phases_add_up_to_the_step(predictor: LatencyPredictor, step: KernelGraph) -> None:
+    out = predictor.predict(step, resolve_device(A100), EAGER)
+    assert list(out.phases) == ["forward", "backward", "optimizer"]
+    total = sum(interval.latency_us for interval in out.phases.values())
+    assert out.step.latency_us == pytest.approx(total)
+    assert out.step.latency_us >= out.kernel_us.sum() * (1 - 1e-9)
+
+
+def test_an_empty_graph_takes_no_time(predictor: LatencyPredictor, chain: Chain) -> None:
+    out = predictor.predict(chain([]), resolve_device(A100), EAGER)
+    assert len(out.kernel_us) == 0
+    assert out.phases == {}
+    assert (out.step.lower_us, out.step.latency_us, out.step.upper_us) == (0.0, 0.0, 0.0)
+
+
+def test_calls_without_kernels_take_the_time_of_the_host(
+    predictor: LatencyPredictor, chain: Chain, make_kernel: MakeKernel
+) -> None:
+    views = chain([], host_ops={"forward": 100})
+    out = predictor.predict(views, resolve_device(A100), EAGER)
+    assert out.phases["forward"].latency_us == pytest.approx(100 * HOST_CALL_US)
+    assert out.step.latency_us == pytest.approx(100 * HOST_CALL_US)
+    graph = chain(
+        [make_kernel("linear", batch=1, m=4096, n=4096, k=4096)],
+        host_ops={"forward": 1, "backward": 50},
+    )
+    out = predictor.predict(graph, resolve_device(A100), EAGER)
+    assert out.phases["backward"].latency_us == pytest.approx(
+        50 * HOST_CALL_US * HOST_BACKWARD_SHARE
+    )
+    check(out, graph)
+
+
+@pytest.mark.parametrize(("phase", "share"), [("forward", 1.0), ("backward", HOST_BACKWARD_SHARE)])
+def test_three_thousand_tiny_kernels_take_the_time_of_the_host(
+    make_predictor: MakePredictor, chain: Chain, make_kernel: MakeKernel, phase: str, share: float
+) -> None:
+    tiny = make_kernel("add", phase, numel=64, inputs=2, outputs=1)
+    graph = chain([tiny] * 3000)
+    out = make_predictor(scale=0.0).predict(graph, resolve_device(H100), EAGER)
+    host = 3000 * HOST_LAUNCH_US * share
+    assert out.kernel_us.sum() < host
+    assert host <= out.step.latency_us <= 1.02 * host
+    views = replace(graph, host_ops={phase: 5000})
+    more = make_predictor(scale=0.0).predict(views, resolve_device(H100), EAGER)
+    assert more.step.latency_us == pytest.approx(
+        out.step.latency_us + 2000 * HOST_CALL_US * share, rel=0.02
+    )
+
+
+def test_large_kernels_hide_the_host(
+    predictor: LatencyPredictor, chain: Chain, make_kernel: MakeKernel
+) -> None:
+    graph = chain([make_kernel("linear", batch=1, m=8192, n=8192, k=8192)] * 20)
+    out = predictor.predict(graph, resolve_device(A100), EAGER)
+    assert out.step.latency_us == pytest.approx(out.kernel_us.sum(), rel=1e-6)
+
+
+def test_a_dtype_without_a_path_is_refused(
+    predictor: LatencyPredictor, chain: Chain, make_kernel: MakeKernel
+) -> None:
+    graph = chain([make_kernel("linear", dtype="fp8", batch=1, m=64, n=64, k=64)])
+    with pytest.raises(UnsupportedPrecision, match=r"nvidia-a100-pcie-40gb.*fp8"):
+        predictor.predict(graph, resolve_device(A100), EAGER)
+    check(predictor.predict(graph, resolve_device(H100), EAGER), graph)
+
+
+def test_an_unknown_bandwidth_is_refused(predictor: LatencyPredictor, step: KernelGraph) -> None:
+    blind = replace(resolve_device(A100), memory_bw_gbps=None)
+    with pytest.raises(UnknownRateError, match="bandwidth is unknown"):
+        predictor.predict(step, blind, EAGER)
+
+
+def test_the_same_call_gives_the_same_bits(make_predictor: MakePredictor, step: KernelGraph):
+    predictor, device = make_predictor(), resolve_device(H100)
+    first = predictor.predict(step, device, EAGER)
+    predictor.predict(step, resolve_device(A100), EAGER)
+    for again in (predictor, make_predictor()):
+        second = again.predict(step, device, EAGER)
+        for name in ("kernel_us", "kernel_lower_us", "kernel_upper_us", "floor_us"):
+            assert getattr(first, name).tobytes() == getattr(second, name).tobytes()
+        assert first.step == second.step
+        assert first.phases == second.phases
+
+
+def test_devices_never_seen_get_wider_intervals_and_a_warning(
+    make_predictor: MakePredictor, make_kernel: MakeKernel, chain: Chain
+) -> None:
+    predictor = make_predictor(scale=0.0)
+    graph = chain([make_kernel("linear", batch=1, m=4096, n=4096, k=4096)] * 4)
+    seen = predictor.predict(graph, resolve_device(A100), EAGER)
+    twin = replace(resolve_device(A100), id="my-a100")
+    unseen = predictor.predict(graph, twin, EAGER)
+    assert seen.step.latency_us == unseen.step.latency_us
+    assert seen.step.upper_us == pytest.approx(seen.step.latency_us * np.exp(0.1), rel=1e-3)
+    assert unseen.step.upper_us == pytest.approx(unseen.step.latency_us * np.exp(0.3), rel=1e-3)
+    assert seen.warnings == ()
+    assert any("my-a100" in w and "zero-shot" in w for w in unseen.warnings)
+    half = chain([replace(graph.kernels[0], dtype="bf16")])
+    tpu = predictor.predict(half, resolve_device("google-tpu-v5p"), EAGER)
+    assert any("tpu" in w for w in tpu.warnings)
+
+
+def test_every_class_of_the_vocabulary_is_predicted(
+    predictor: LatencyPredictor, make_kernel: MakeKernel, chain: Chain
+) -> None:
+    kernels = [make_kernel(op, **dict.fromkeys(row.dims, 2)) for op, row in OPS.items()]
+    graph = chain(kernels)
+    for device in (A100, H100, "amd-mi300x"):
+        check(predictor.predict(graph, resolve_device(device), EAGER), graph)
+
+
+def test_every_device_of_the_catalogue_answers_or_says_why(
+    predictor: LatencyPredictor, step: KernelGraph
+) -> None:
+    answered = 0
+    for device in load_catalogue().values():
+        try:
+            check(predictor.predict(step, device, EAGER), step)
+            answered += 1
+        except UnsupportedPrecision as error:
+            assert device.id in str(error)
+    assert answered > 60

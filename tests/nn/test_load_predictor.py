@@ -1,0 +1,141 @@
+"""A release whose parts do not fit together is refused, never half loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from predictor.checkpoint import Release
+from predictor.errors import CheckpointError
+from predictor.features.columns import COLUMNS
+from predictor.nn.latency import load_predictor
+
+Tensors = dict[str, torch.Tensor]
+MakeRelease = Callable[..., Release]
+
+
+def without(key: str) -> Callable[[Tensors], Tensors]:
+    return lambda tensors: {k: v for k, v in tensors.items() if k != key}
+
+
+def reshaped(key: str, *shape: int) -> Callable[[Tensors], Tensors]:
+    return lambda tensors: {**tensors, key: torch.zeros(shape)}
+
+
+def test_what_was_saved_is_loaded(make_release: MakeRelease) -> None:
+    release = make_release(nets=2)
+    predictor = load_predictor(release)
+    assert predictor.name == "random-v1"
+    assert predictor.networks.devices == ("nvidia-a100-pcie-40gb", "nvidia-t4")
+    assert ("gemm", "fp32") in predictor.learned
+    for i, net in enumerate(predictor.networks.members):
+        for name, value in net.state_dict().items():
+            assert torch.equal(value, release.tensors[f"member{i}.{name}"])
+        assert not net.training
+
+
+def test_weights_stored_as_halves_are_read_as_floats(make_release: MakeRelease) -> None:
+    def halved(tensors: Tensors) -> Tensors:
+        return {
+            k: v.half() if v.is_floating_point() and k.startswith("member") else v
+            for k, v in tensors.items()
+        }
+
+    net = load_predictor(make_release(tensors=halved)).networks.members[0]
+    assert {p.dtype for p in net.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        without("member1.head.weight"),
+        without("member0.x_mean_F"),
+        without("range.low"),
+        reshaped("member0.head.weight", 3, 4),
+        reshaped("member0.device_effect", 1, 1),
+        reshaped("range.low", 2, 2),
+        reshaped("range.high", len(COLUMNS)),
+        lambda tensors: {**tensors, "member0.extra": torch.zeros(1)},
+        lambda tensors: {**tensors, "member2.head.bias": torch.zeros(3)},
+        lambda tensors: {**tensors, "unheard_of": torch.zeros(3)},
+        lambda tensors: {},
+    ],
+)
+def test_tensors_that_do_not_fit(
+    make_release: MakeRelease, change: Callable[[Tensors], Tensors]
+) -> None:
+    release = make_release(tensors=change)
+    with pytest.raises(CheckpointError, match="random-v1"):
+        load_predictor(release)
+
+
+@pytest.mark.parametrize("part", ["model", "features", "calibration"])
+def test_parts_of_another_kind(make_release: MakeRelease, part: str) -> None:
+    with pytest.raises(CheckpointError, match=f"random-v1.*'{part}' is not a mapping"):
+        load_predictor(make_release(config={part: [1]}))
+
+
+def test_features_of_another_version(make_release: MakeRelease) -> None:
+    release = make_release(config={"features": {"hash": "0" * 16, "columns": []}})
+    with pytest.raises(CheckpointError, match=r"trained on features '0{16}'.*train it again"):
+        load_predictor(release)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"members": 1},
+        {"members": 3},
+        {"members": 0},
+        {"members": None},
+        {"members": True},
+        {"devices": None},
+        {"devices": ["nvidia-t4"]},
+        {"learned": [["gemm"]]},
+        {"learned": 3},
+        {"network": {}},
+        {"network": {"hidden": 16}},
+        {"network": None},
+    ],
+)
+def test_a_model_that_does_not_fit_its_weights(make_release: MakeRelease, model) -> None:
+    with pytest.raises(CheckpointError, match="random-v1"):
+        load_predictor(make_release(**model))
+
+
+def test_unknown_network_key_and_wrong_sizes(make_release: MakeRelease) -> None:
+    release = make_release()
+    network = dict(release.config["model"]["network"])  # type: ignore[index]
+    for changes in ({"width": 3}, {"hidden": 17}, {"hidden": -1}, {"hosts": 5}, {"ops": 3},
+                    {"tokens": 2}, {"features": 9}):  # fmt: skip
+        with pytest.raises(CheckpointError, match="random-v1"):
+            load_predictor(make_release(network={**network, **changes}))
+
+
+SCALES = {"seen": {"default": 0.1}, "unseen": {"default": 0.1}}
+STEP = {"seen": {"total": 0.1}, "unseen": {"total": 0.1}}
+WHOLE = {"level": 0.9, "isolated": SCALES, "in_step": SCALES, "step": STEP}
+
+
+@pytest.mark.parametrize(
+    "calibration",
+    [
+        {},
+        {k: v for k, v in WHOLE.items() if k != "level"},
+        {**WHOLE, "level": "high"},
+        {**WHOLE, "level": 1.5},
+        {k: v for k, v in WHOLE.items() if k != "step"},
+        {k: v for k, v in WHOLE.items() if k != "isolated"},
+        {**WHOLE, "step": {"seen": {"total": 0.1}}},
+        {**WHOLE, "step": {"seen": {"total": 0.1}, "unseen": {"forward": 0.1}}},
+        {**WHOLE, "in_step": {"seen": {}, "unseen": {"default": 0.1}}},
+        {**WHOLE, "in_step": {**SCALES, "seen": {"default": 0.1, "matmul": None}}},
+        {**WHOLE, "in_step": 3},
+    ],
+)
+def test_a_calibration_that_lacks_a_part(make_release: MakeRelease, calibration) -> None:
+    load_predictor(make_release(config={"calibration": WHOLE}))
+    with pytest.raises(CheckpointError, match=r"random-v1.*calibration"):
+        load_predictor(make_release(config={"calibration": calibration}))
