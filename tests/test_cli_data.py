@@ -1,0 +1,113 @@
+"""`import`, `train` and `evaluate`: arguments arrive whole, results go where they were sent."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from predictor import cli
+from predictor.commands import data
+
+REPORT: dict[str, object] = {"suite": "neusight", "groups": [{"n": 2, "mape": float("nan")}]}
+
+
+@dataclass
+class Evaluation:
+    """What an evaluation offers the command line."""
+
+    def to_json(self) -> dict[str, object]:
+        """A report with an absent figure."""
+        return REPORT
+
+    def write_rows(self, path: Path) -> None:
+        """Write a file."""
+        path.write_text("rows")
+
+    def view(self) -> str:
+        """A table."""
+        return "the table"
+
+
+def run(*arguments: str) -> int:
+    """Exit status of `predictor` with these arguments."""
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(arguments)
+    assert isinstance(exit_.value.code, int)
+    return exit_.value.code
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
+    """Calls that the commands made, of stand-ins for the work itself."""
+    import predictor.fit.evaluate
+    import predictor.fit.train
+    import predictor.traces.sources.neusight
+
+    made: list[tuple[object, ...]] = []
+
+    def import_to(*args: object) -> str:
+        made.append(args)
+        return "kept 3 rows"
+
+    @dataclass
+    class Trained:
+        path: Path
+
+    def train(*args: object, progress: bool) -> Trained:
+        made.append((*args, progress))
+        return Trained(path=Path("run/release"))
+
+    def evaluate(*args: object, **kwargs: object) -> Evaluation:
+        made.append((*args, kwargs))
+        return Evaluation()
+
+    monkeypatch.setattr(predictor.traces.sources.neusight, "import_to", import_to)
+    monkeypatch.setattr(predictor.fit.train, "train", train)
+    monkeypatch.setattr(predictor.fit.evaluate, "evaluate", evaluate)
+    return made
+
+
+def test_import(
+    calls: list[tuple[object, ...]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("import", "neusight", str(tmp_path), "--out", str(tmp_path / "out")) == 0
+    assert calls == [(tmp_path, tmp_path / "out")]
+    assert capsys.readouterr().out == "kept 3 rows\n"
+
+
+def test_train(
+    calls: list[tuple[object, ...]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = tmp_path / "recipe.toml"
+    recipe.touch()
+    settings = ("--set", "seed=1", "--set", 'name="a=b"')
+    data_and_out = ("--data", str(tmp_path), "--out", str(tmp_path / "run"))
+    assert run("train", str(recipe), *data_and_out, *settings) == 0
+    overrides = {"seed": "1", "name": '"a=b"'}
+    assert calls == [(recipe, [tmp_path], tmp_path / "run", overrides, False)]
+    assert "--checkpoint run/release" in capsys.readouterr().out
+
+
+def test_evaluate(
+    calls: list[tuple[object, ...]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = ("--data", str(tmp_path), "--data", str(tmp_path.parent))
+    files = ("--json", str(tmp_path / "e.json"), "--rows", str(tmp_path / "rows.parquet"))
+    assert run("evaluate", "neusight", *folders, "--split", "all", *files) == 0
+    given = {"split": "all", "checkpoint": "base-v1"}
+    assert calls == [("neusight", [tmp_path, tmp_path.parent], given)]
+    assert json.loads((tmp_path / "e.json").read_text())["groups"] == [{"n": 2, "mape": None}]
+    assert (tmp_path / "rows.parquet").exists()
+    assert capsys.readouterr().out == "the table\n"
+    assert run("evaluate", "neusight", *folders, "--json", "-") == 0
+    assert json.loads(capsys.readouterr().out)["suite"] == "neusight"
+
+
+def test_the_named_sources_are_those_that_can_be_read() -> None:
+    from predictor.traces.sources.registry import READERS
+
+    assert set(data.SOURCES) == set(READERS)
+    assert set(data.SOURCES).isdisjoint(data.LATER_SOURCES)
