@@ -21,10 +21,17 @@ def grouped_quantile(scores: Floats, groups: Sequence[object], level: float) -> 
     (Vovk et al. 2005), capped at the largest score.
 
     Raises:
-        ValueError: no scores.
+        ValueError: no scores, a score that is not finite, another number of groups, or a level
+            outside (0, 1].
     """
     if len(scores) == 0:
         raise ValueError("no scores to calibrate on")
+    if len(groups) != len(scores):
+        raise ValueError(f"{len(groups)} groups for {len(scores)} scores")
+    if not np.isfinite(scores).all():
+        raise ValueError("scores must be finite: leave rows without a measured value out")
+    if not 0.0 < level <= 1.0:
+        raise ValueError(f"level {level} is not in (0, 1]")
     names, inverse, counts = np.unique(
         np.array([str(g) for g in groups]), return_inverse=True, return_counts=True
     )
@@ -47,7 +54,7 @@ def widening(
 
     Conformalised quantile regression (Romano et al. 2019): the score is the signed distance
     outside the predicted interval; a negative result narrows it.
-    """  # fmt: skip
+    """
     scores = np.maximum(log_lower - log_measured, log_measured - log_upper)
     return grouped_quantile(scores, groups, level)
 

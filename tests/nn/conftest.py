@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,15 @@ CALIBRATION = {
     "in_step": {"seen": SCALES, "unseen": {"default": 0.3}},
     "step": {"seen": {"total": 0.1, "forward": 0.15}, "unseen": {"total": 0.3}},
 }
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Networks this small are slower on several threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def net_config(**sizes: int) -> NetConfig:
