@@ -12,12 +12,12 @@ import numpy as np
 
 from predictor.atomic import replacing_file
 from predictor.checkpoint import load_release
-from predictor.errors import DataError
+from predictor.errors import CheckpointError, DataError, RecipeError
 from predictor.fit.baselines import BoostedTrees, fit_trees
 from predictor.fit.bootstrap import grouped_mean_interval
 from predictor.fit.data import fit_data
 from predictor.fit.metrics import errors
-from predictor.fit.recipe import Recipe
+from predictor.fit.recipe import Recipe, recipe_of
 from predictor.fit.rows import ScoredRows, baselines_of, score
 from predictor.fit.splits import Split, device_split
 from predictor.nn.latency import LatencyPredictor, load_predictor
@@ -89,7 +89,10 @@ def evaluate(
     """
     release = load_release(checkpoint)
     predictor = load_predictor(release)
-    recipe = Recipe.model_validate(release.config["training"])
+    try:
+        recipe = recipe_of(release.config["training"], f"checkpoint {release.name!r}, training")
+    except RecipeError as error:
+        raise CheckpointError(f"{error}; evaluate it with the version that made it") from error
     data = read_source(suite, data_dirs)
     devices = set(data.kernels["device"]) | set(data.steps["device"])
     if not devices:

@@ -20,6 +20,8 @@ from predictor.nn.tokens import trunk_tokens
 QUANTILES: tuple[float, float, float] = (0.05, 0.5, 0.95)
 MIN_SCALE = 0.05
 """Columns that vary less than this in training are left unscaled."""
+MIN_SCHEDULE_STEPS = 10
+"""A one-cycle schedule needs two steps of warm-up and some of decay, however few the rows."""
 
 
 def pinball(prediction_N3: Tensor, target_N: Tensor) -> Tensor:
@@ -136,9 +138,10 @@ class LatencyTraining(lightning.LightningModule):
              {"params": free, "weight_decay": 0.0}],
             lr=o.learning_rate,
         )  # fmt: skip
+        steps = max(self.total_batches + 1, MIN_SCHEDULE_STEPS)
         schedule = torch.optim.lr_scheduler.OneCycleLR(
-            optimizer, o.learning_rate, total_steps=self.total_batches + 1,
-            pct_start=o.warmup_share,
+            optimizer, o.learning_rate, total_steps=steps,
+            pct_start=max(o.warmup_share, 2 / steps),
         )  # fmt: skip
         return {
             "optimizer": optimizer,

@@ -11,8 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from predictor.errors import RecipeError
 
-Positive = Annotated[float, Field(gt=0)]
-Weight = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+ReleaseName = Annotated[str, Field(pattern=r"^[a-z0-9]+([.-][a-z0-9]+)*$")]
 
 
 class _Strict(BaseModel):
@@ -65,10 +66,10 @@ class CalibrationRecipe(_Strict):
 class Recipe(_Strict):
     """Everything that decides a training run, next to the data."""
 
-    name: str
-    sources: tuple[str, ...] = ("neusight",)
+    name: ReleaseName
+    sources: Annotated[tuple[str, ...], Field(min_length=1, max_length=1)] = ("neusight",)
     split: str = "all"
-    seed: int = 0
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     threads: Annotated[int, Field(ge=1, le=256)] = 2
     exclude_flags: tuple[str, ...] = ("throttled", "op_sum_above_step")
     network: NetworkRecipe = NetworkRecipe()
@@ -89,16 +90,27 @@ def load_recipe(path: Path, overrides: Mapping[str, str] | None = None) -> Recip
         raise RecipeError(f"{path}: not a readable TOML file ({error})") from error
     for key, text in (overrides or {}).items():
         _set(values, key, text, path)
+    return recipe_of(values, str(path))
+
+
+def recipe_of(values: object, where: str) -> Recipe:
+    """The recipe that plain values stand for; `where` names their origin in errors.
+
+    Raises:
+        RecipeError: an unknown key, or a value out of range.
+    """
     try:
         return Recipe.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise RecipeError(f"{path}: {where}: {first['msg']} (got {first['input']!r})") from error
+        key = ".".join(str(part) for part in first["loc"])
+        raise RecipeError(f"{where}: {key}: {first['msg']} (got {first['input']!r})") from error
 
 
 def _set(values: dict[str, Any], key: str, text: str, path: Path) -> None:
     *sections, last = key.split(".")
+    if not all((*sections, last)):
+        raise RecipeError(f"{path}: --set {key}: write the key as section.name, or name")
     node = values
     for section in sections:
         child = node.setdefault(section, {})
@@ -106,6 +118,7 @@ def _set(values: dict[str, Any], key: str, text: str, path: Path) -> None:
             raise RecipeError(f"{path}: --set {key}: {section!r} is a value, not a section")
         node = child
     try:
-        node[last] = tomllib.loads(f"value = {text}")["value"]
+        parsed = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
-        node[last] = text
+        parsed = {}
+    node[last] = parsed["value"] if set(parsed) == {"value"} else text
