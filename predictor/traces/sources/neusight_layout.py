@@ -107,7 +107,7 @@ def open_layout(data: Path) -> Layout:
     """The layout at `data`: a folder that holds it, or one measured file inside one.
 
     Raises:
-        LayoutNotFoundError: no part of the layout is there, or the file is not a measured one of it.
+        LayoutNotFoundError: no part of the layout is there, or the file is no measured one of it.
     """
     if not data.is_file():
         return Layout(reader=FolderReader(root=find_root(data)))

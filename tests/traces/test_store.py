@@ -1,0 +1,194 @@
+"""Imports on disk: whole or not at all, never over something else, refused when damaged."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from predictor.cli import app
+from predictor.errors import DataError
+from predictor.traces.graph_tables import GRAPH_TABLES
+from predictor.traces.schema import SCHEMA_VERSION, TABLES, Imported, empty_table
+from predictor.traces.sources import neusight
+from predictor.traces.store import imported_at, read_imported, write_imported
+
+V100 = "Tesla V100-PCIE-32GB"
+
+
+@pytest.fixture(scope="module")
+def written(complete_root, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("import") / "out"
+    neusight.import_to(complete_root, out)
+    return out
+
+
+@pytest.fixture
+def imported(written, tmp_path) -> Path:
+    """An import of the complete layout, to be changed at will."""
+    return Path(shutil.copytree(written, tmp_path / "out"))
+
+
+def test_files_of_an_import(imported):
+    names = {p.name for p in imported.iterdir()}
+    tables = {f"{t}.parquet" for t in (*TABLES, *GRAPH_TABLES)}
+    assert names == {*tables, "report.json", "rejects.json"}
+
+
+def test_graph_tables_can_be_read_without_this_library(imported):
+    kernels = pd.read_parquet(imported / "graphs.parquet")
+    addmm = kernels[(kernels["node_name"] == "addmm") & (kernels["graph"] == "toy-train-4-2")]
+    assert addmm["op"].tolist() == ["linear", "matmul", "matmul", "reduction"]
+    assert addmm["phase"].tolist() == ["forward", "backward", "backward", "backward"]
+    assert set(addmm["repetitions"]) == {3.0}
+    assert addmm["flops"].iloc[0] == 2 * 8 * 8 * 24
+    assert addmm["dim_n"].iloc[0] == 24
+    edges = pd.read_parquet(imported / "graph_edges.parquet")
+    assert (edges["producer"] < edges["consumer"]).all()
+    nodes = pd.read_parquet(imported / "graph_nodes.parquet")
+    assert len(nodes) == 2 * 17
+    peers = pd.read_parquet(imported / "peers.parquet")
+    assert set(peers["peer"]) == set(neusight.PEERS)
+
+
+def test_report_holds_counts_and_hashes(imported):
+    report = json.loads((imported / "report.json").read_text())
+    assert report["schema_version"] == SCHEMA_VERSION
+    assert report["rows"]["kernels"] == 13
+    assert report["rows"]["graph_kernels"] == (12 + 17) + 11  # training, inference
+    assert report["flagged"]["kernels"] == {"throttled": 1}
+    assert report["dropped"] == {}
+    assert all(len(f["sha256"]) == 64 and f["rows"] >= 0 for f in report["files"])
+    paths = [f["path"] for f in report["files"]]
+    assert paths == sorted(paths)
+    assert not any(Path(p).is_absolute() for p in paths)
+
+
+def test_rejects_are_listed_and_counted(layout, tmp_path):
+    layout.sweep("add", [(0.04, 128, 256), ("x", 1, 1), ("y", 1, 1), (0.04, -1, 256)])
+    report = neusight.import_to(layout.root, tmp_path / "out")
+    assert dict(report.dropped) == {
+        "dimension_not_a_positive_integer": 1, "latency_not_a_number": 2,
+    }  # fmt: skip
+    assert "2 latency_not_a_number" in str(report)
+    found = json.loads((tmp_path / "out" / "rejects.json").read_text())
+    assert found["dropped"] == dict(report.dropped)
+    first = found["first_of_file_and_rule"][0]
+    assert first == {
+        "file": f"data/dataset/train/collect/add/p2.1.0/{V100}.csv.gz", "row": 1,
+        "column": "Latency", "value": "x", "rule": "latency_not_a_number", "rows": 2,
+    }  # fmt: skip
+
+
+def test_writing_again_gives_the_same_files(complete_root, written, tmp_path):
+    neusight.import_to(complete_root, tmp_path / "again")
+    for path in written.iterdir():
+        assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes(), path.name
+
+
+def test_an_earlier_import_is_replaced_and_anything_else_is_not(layout, tmp_path, imported):
+    layout.sweep("gelu", [(0.04, 128, 256)])
+    assert neusight.import_to(layout.root, imported).rows["kernels"] == 1
+    other = tmp_path / "thesis"
+    other.mkdir()
+    (other / "chapter.tex").write_text("years of work")
+    for target in (other, other / "chapter.tex", layout.root):
+        with pytest.raises(DataError, match="no earlier import"):
+            neusight.import_to(layout.root, target)
+    assert (other / "chapter.tex").read_text() == "years of work"
+    (tmp_path / "fresh").mkdir()
+    neusight.import_to(layout.root, tmp_path / "fresh")
+
+
+def test_an_interrupted_import_leaves_the_earlier_one(layout, imported, monkeypatch):
+    before = {p.name: p.read_bytes() for p in imported.iterdir()}
+    layout.sweep("gelu", [(0.04, 128, 256)])
+
+    def interrupted(frame: pd.DataFrame, path: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("predictor.traces.store._write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        neusight.import_to(layout.root, imported)
+    assert {p.name: p.read_bytes() for p in imported.iterdir()} == before
+    assert [p.name for p in imported.parent.iterdir() if p.name.startswith(".")] == []
+
+
+def test_an_import_without_rows_is_an_import(tmp_path):
+    data = Imported(
+        source="own", graphs={}, **{table: empty_table(table) for table in TABLES}
+    )  # fmt: skip
+    report = write_imported(data, tmp_path / "out")
+    assert set(report.rows.values()) == {0}
+    back = read_imported(tmp_path / "out")
+    assert back.kernels.empty and not back.graphs
+    assert imported_at(tmp_path / "out", "own") == tmp_path / "out"
+    assert imported_at(tmp_path / "out", "neusight") is None
+
+
+@pytest.mark.parametrize("name", ["kernels.parquet", "graph_edges.parquet", "rejects.json"])
+@pytest.mark.parametrize("content", [None, b"", b"PAR1 but no more"])
+def test_damaged_imports_are_refused_by_file(imported, name, content):
+    if content is None:
+        (imported / name).unlink()
+    else:
+        (imported / name).write_bytes(content)
+    with pytest.raises(DataError, match=name):
+        read_imported(imported)
+
+
+def test_imports_of_another_version_are_refused(imported):
+    report = json.loads((imported / "report.json").read_text())
+    (imported / "report.json").write_text(json.dumps({**report, "schema_version": 99}))
+    with pytest.raises(DataError, match=r"99.*import the source again"):
+        read_imported(imported)
+    with pytest.raises(DataError, match="no import"):
+        read_imported(imported.parent)
+
+
+@pytest.mark.parametrize(
+    ("table", "change", "match"),
+    [
+        ("graph_edges", {"consumer": 10_000}, "not there"),
+        ("graphs", {"node": -1}, "not there"),
+        ("graphs", {"op": "fused_everything"}, "fused_everything"),
+        ("graphs", {"phase": "sideways"}, "sideways"),
+    ],
+)
+def test_graphs_that_do_not_hold_together_are_refused(imported, table, change, match):
+    path = imported / f"{table}.parquet"
+    pd.read_parquet(path).assign(**change).to_parquet(path)
+    with pytest.raises(DataError, match=match):
+        read_imported(imported)
+
+
+@pytest.mark.parametrize("table", ["kernels", "graphs", "graph_nodes"])
+def test_missing_columns_are_refused(imported, table):
+    path = imported / f"{table}.parquet"
+    column = "op" if table != "graph_nodes" else "node_class"
+    pd.read_parquet(path).drop(columns=column).to_parquet(path)
+    with pytest.raises(DataError, match=f"no column '{column}'"):
+        read_imported(imported)
+
+
+def test_rows_that_were_changed_are_checked_again(imported):
+    path = imported / "kernels.parquet"
+    rows = pd.read_parquet(path)
+    rows.loc[0, "latency_us"] = -5.0
+    rows.to_parquet(path)
+    data = read_imported(imported)
+    assert len(data.kernels) == len(rows) - 1
+    assert data.dropped == {"latency_not_plausible": 1}
+
+
+def test_the_command_prints_the_report(complete_root, tmp_path):
+    runner = CliRunner()
+    out = tmp_path / "out"
+    result = runner.invoke(app, ["import", "neusight", str(complete_root), "--out", str(out)])
+    assert result.exit_code == 0
+    assert "13  kernel rows" in result.output
+    assert (out / "kernels.parquet").is_file()
