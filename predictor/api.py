@@ -188,6 +188,7 @@ def _estimate(
         checkpoint=network.name,
         provenance={
             "checkpoint": network.name,
+            "checkpoint_key": next((k for k, v in _loaded.items() if v is network), None),
             "code_version": code_version(),
             "device_confidence": device.confidence,
         },

@@ -45,11 +45,15 @@ def estimate(
         compile=compile_, dim=dim, gpus=gpus, plan=plan, adapter=adapter, html=html,
         perfetto=perfetto,
     )  # fmt: skip
+    from predictor.hardware.catalogue import resolve_device
+
+    devices = [resolve_device(name) for name in device]  # before the capture: fail early
+    network = api.load(checkpoint)
     graph = api.capture(
         target, mode=options.mode_of(train), batch=batch, seq=seq, dtype=dtype, optimizer=optimizer
     )
     estimates = [
-        api.estimate(graph, device=name, checkpoint=checkpoint, matmul_tf32=tf32) for name in device
+        api.estimate(graph, device=one, checkpoint=network, matmul_tf32=tf32) for one in devices
     ]
     if json is not None:
         rows = [e.to_json() for e in estimates]

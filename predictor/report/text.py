@@ -163,8 +163,10 @@ def _coverage_line(estimate: Estimate) -> str:
 def _context_line(estimate: Estimate) -> str:
     software = estimate.software
     on = {True: "on", False: "off"}
+    key = estimate.provenance.get("checkpoint_key")
+    content = f" (content {key[:8]})" if key else ""
     return (
-        f"checkpoint {estimate.checkpoint}; {software.framework} {software.mode}; TF32 matmul "
+        f"checkpoint {estimate.checkpoint}{content}; {software.framework} {software.mode}; TF32 matmul "
         f"{on[software.matmul_tf32]}, TF32 convolution {on[software.conv_tf32]}"
     )
 
