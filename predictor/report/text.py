@@ -166,8 +166,8 @@ def _context_line(estimate: Estimate) -> str:
     key = estimate.provenance.get("checkpoint_key")
     content = f" (content {key[:8]})" if key else ""
     return (
-        f"checkpoint {estimate.checkpoint}{content}; {software.framework} {software.mode}; TF32 matmul "
-        f"{on[software.matmul_tf32]}, TF32 convolution {on[software.conv_tf32]}"
+        f"checkpoint {estimate.checkpoint}{content}; {software.framework} {software.mode}; "
+        f"TF32 matmul {on[software.matmul_tf32]}, TF32 convolution {on[software.conv_tf32]}"
     )
 
 
