@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS)
 NEEDS := pyproject.toml setup.py constraints.txt
 
-DEMO_DEVICES := nvidia-v100-pcie-32gb nvidia-a100-sxm-80gb nvidia-h100-sxm-80gb
+DEMO_DEVICES := nvidia-a100-pcie-80gb nvidia-l40s nvidia-h100-sxm-80gb
 DEMO := gpt2-large --train --optimizer adamw --batch 4 --seq 1024 --dtype fp32
 
 .PHONY: demo test lint lint-format lint-code lint-types lint-layers format clean
