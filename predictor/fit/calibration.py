@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 MIN_ROWS = 30
 """Fewest held-out rows on which a class gets a scale of its own."""
+MIN_GROUPS = 3
+"""Fewest held-out groups on which a phase gets a width of its own."""
 FALLBACK_WIDENING = 0.35
 FALLBACK_STEP = {"seen": 0.15, "unseen": 0.35}
 """Assumed where a recipe switches cross-validation off or has one group only."""
@@ -66,6 +68,8 @@ def _by_phase(rows: pd.DataFrame, level: float, fallback: float) -> dict[str, fl
     if rows.empty:
         return found
     for phase, group in rows.groupby("phase"):
+        if phase != "total" and group["fold"].nunique() < MIN_GROUPS:
+            continue  # too few groups to speak for a new one: the total's width serves
         residual = np.log(
             group["measured_us"].to_numpy(dtype=float) / group["predicted_us"].to_numpy(dtype=float)
         )

@@ -21,6 +21,7 @@ from predictor.features.table import KernelTable, table_from_graph
 from predictor.graph.ir import PHASES, KernelGraph
 from predictor.graph.ops import TOKENS
 from predictor.hardware.device import Device, Software
+from predictor.hardware.peaks import MATRIX_CLASSES
 from predictor.nn.composition import step_us
 from predictor.nn.ensemble import Ensemble, effect_index
 from predictor.nn.prediction import Interval, Prediction
@@ -82,7 +83,7 @@ class LatencyPredictor:
         known = device.id in self.networks.devices
         edges = torch.tensor(graph.edges, dtype=torch.long).reshape(-1, 2).T
         log_ratio = self.log_ratio(features, device.id, edges).numpy().astype(np.float64)
-        label, is_learned = self.labels(table)
+        label, is_learned = self.labels(table, features.roofline.path)
         log_ratio = self._widened(log_ratio, op_class_of(table), known)
         time = features.roofline.base_us[:, None] * np.exp(log_ratio)
         time = np.where(is_learned[:, None], time, _unlearned(table, features.roofline.base_us))
@@ -105,14 +106,23 @@ class LatencyPredictor:
             torch.full((n,), effect_index(device, self.networks.devices)), torch.zeros(n),
         )  # fmt: skip
 
-    def labels(self, table: KernelTable) -> tuple[NDArray[np.str_], NDArray[np.bool_]]:
-        """Label of every kernel, and whether the network speaks for it."""
+    def labels(
+        self, table: KernelTable, path: NDArray[np.str_]
+    ) -> tuple[NDArray[np.str_], NDArray[np.bool_]]:
+        """Label of every kernel, and whether the network speaks for it.
+
+        It does where rows of the kernel's token and dtype were measured on the same hardware
+        path: fp32 convolutions measured on fp32 lanes say nothing of TF32 ones.
+        """
         tokens = token_of(table)
         learned = np.fromiter(
             ((TOKENS[t], str(d)) in self.learned for t, d in zip(tokens, table.dtype, strict=True)),
             dtype=bool, count=len(table),
         )  # fmt: skip
-        opaque = op_class_of(table) == "opaque"
+        classes = op_class_of(table)
+        matrix = np.isin(classes, sorted(MATRIX_CLASSES))
+        learned &= ~(matrix & (path != "") & (path != table.dtype))
+        opaque = classes == "opaque"
         return np.where(learned, "learned", np.where(opaque, "opaque", "roofline")), learned
 
     def in_range(self, features: NodeFeatures) -> NDArray[np.bool_]:
