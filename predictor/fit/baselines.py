@@ -77,6 +77,7 @@ def weighted_sums(
     """(G,) forward, backward and total of each step by plain summing."""
     phase, graph = steps.phase_N.numpy(), steps.graph_N.numpy()
     weighted = kernel_us * steps.weight_N.numpy()
+
     def total(index: int) -> NDArray[np.float64]:
         chosen = weighted * (phase == index)
         return np.bincount(graph, weights=chosen, minlength=steps.graphs).astype(np.float64)

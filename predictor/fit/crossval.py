@@ -92,7 +92,7 @@ def cross_validate(
         place = folder / "folds" / f"{fold.kind}-{fold.name}"
         if not place.is_dir():
             logger.info("fold %s: %s held out", fold.kind, fold.name)
-            rows = _run(recipe, data, split, fold, place.with_suffix(".fit"), progress)
+            rows = _run(recipe, data, split, fold, place.with_name(f"{place.name}.fit"), progress)
             with replacing_folder(place) as fresh:
                 for name, frame in rows.items():
                     frame.to_parquet(fresh / f"{name}.parquet")

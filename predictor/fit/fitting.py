@@ -85,7 +85,9 @@ def fit_networks(
     callbacks: list[Callback] = []
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-        callbacks.append(ModelCheckpoint(dirpath=folder, save_last=True, save_top_k=0))
+        callbacks.append(  # after every epoch, over the last one
+            ModelCheckpoint(dirpath=folder, filename="last", enable_version_counter=False)
+        )
     if progress:
         callbacks.append(TQDMProgressBar(refresh_rate=20))
     trainer = lightning.Trainer(

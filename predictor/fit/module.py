@@ -61,6 +61,10 @@ class LatencyTraining(lightning.LightningModule):
         """The ensemble's members."""
         return [net for net in self.members if isinstance(net, LatencyNet)]
 
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        """Dropout draws by seed and step alone, so that a resumed run sees what it would have."""
+        torch.manual_seed(self.recipe.seed * 1_000_003 + self.global_step)
+
     def training_step(self, index_B: Tensor, batch_idx: int) -> Tensor:
         """Loss of one batch of kernel rows, and every few batches of all step graphs."""
         with_steps = batch_idx % self.recipe.optimizer.step_every == 0

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from predictor.features.columns import NodeFeatures, node_features, scalar_argument
+from predictor.features.columns import COLUMNS, NodeFeatures, node_features, scalar_argument
 from predictor.features.table import KernelTable, with_context
 from predictor.hardware.catalogue import resolve_device
 from predictor.hardware.device import Software
@@ -93,6 +93,8 @@ def kernel_samples(rows: pd.DataFrame, hosts: Sequence[str]) -> KernelSamples:
     Rows are weighted by the inverse square root of how many rows share their op and device, so
     that large sweeps do not drown small ones.
     """
+    if rows.empty:
+        return _no_kernels()
     parts, ids = [], []
     for (device, source), group in rows.groupby(["device", "source"], sort=True):
         table = kernel_table(group)
@@ -114,6 +116,15 @@ def kernel_samples(rows: pd.DataFrame, hosts: Sequence[str]) -> KernelSamples:
     _, inverse, counts = torch.unique(key, return_inverse=True, return_counts=True)
     weight = counts[inverse].float().rsqrt()
     return KernelSamples(weight_N=weight / weight.mean(), row_id=tuple(ids), **columns)
+
+
+def _no_kernels() -> KernelSamples:
+    none, index = torch.zeros(0), torch.zeros(0, dtype=torch.long)
+    return KernelSamples(
+        x_NF=torch.zeros(0, len(COLUMNS)), token_N=index, base_us_N=none, datasheet_us_N=none,
+        op_N=index, scalar_arg_N=none, device_N=index, host_N=index, measured_us_N=none,
+        weight_N=none, row_id=(),
+    )  # fmt: skip
 
 
 def step_samples(

@@ -58,7 +58,7 @@ def score_steps(networks: Ensemble, steps: StepSamples) -> tuple[pd.DataFrame, p
 def step_rows(
     steps: pd.DataFrame, forward_us: NDArray[np.float32], backward_us: NDArray[np.float32]
 ) -> pd.DataFrame:
-    """Long format, one row a step and phase; inference has no backward row.
+    """Long format, one row a step and measured phase; inference has no backward row.
 
     `total` is what was published end to end: forward plus backward, no optimizer.
     """
@@ -81,4 +81,5 @@ def step_rows(
         part["measured_us"] = measured[phase].to_numpy(dtype=float)
         part["predicted_us"] = predicted[phase].astype(float)
         parts.append(part[train] if phase == "backward" else part)
-    return pd.concat(parts, ignore_index=True)
+    rows = pd.concat(parts, ignore_index=True)
+    return rows[rows["measured_us"].notna()].reset_index(drop=True)

@@ -75,14 +75,17 @@ def train(
 
 
 def _check_run(out_dir: Path, recipe: Recipe, facts: Mapping[str, object]) -> None:
-    """A run folder belongs to one recipe and one state of the data."""
+    """A run folder belongs to one recipe, one state of the data and one set of features."""
     out_dir.mkdir(parents=True, exist_ok=True)
-    resolved = {"recipe": recipe.model_dump(mode="json"), "data": facts}
+    resolved = {
+        "recipe": recipe.model_dump(mode="json"), "data": facts, "features": columns_hash()
+    }  # fmt: skip
     text = json.dumps(resolved, indent=1, sort_keys=True)
     path = out_dir / RESOLVED
     if path.is_file() and path.read_text(encoding="utf-8") != text:
         raise RecipeError(
-            f"{out_dir} holds a run of another recipe or other data (see {RESOLVED}); "
+            f"{out_dir} holds a run of another recipe, other data or other features (see "
+            f"{RESOLVED}); "
             "give another --out, or remove it"
         )
     write_text(path, text)

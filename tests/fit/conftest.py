@@ -36,7 +36,7 @@ LAUNCH_US = 8.0
 LAYERS = 3
 PEERS = {"neusight": 1.1, "habitat": 2.0, "micro": 1.5, "roofline": 0.6}
 """What each peer predicts, as a multiple of the measured time."""
-GRAPHS = ("toy-inf-256-4", "toy-train-256-4", "alien-inf-512-2", "alien-train-512-2")
+GRAPHS = ("toy-inf-1024-8", "toy-train-1024-8", "alien-inf-512-16", "alien-train-512-16")
 RECIPE = """
 name = "tiny-v1"
 split = "neusight-protocol"
