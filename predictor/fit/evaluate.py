@@ -16,7 +16,7 @@ from predictor.errors import CheckpointError, DataError, RecipeError
 from predictor.fit.baselines import BoostedTrees, fit_trees
 from predictor.fit.bootstrap import grouped_mean_interval
 from predictor.fit.data import fit_data
-from predictor.fit.metrics import errors
+from predictor.fit.metrics import ERRORS, errors
 from predictor.fit.recipe import Recipe, recipe_of
 from predictor.fit.rows import ScoredRows, baselines_of, score
 from predictor.fit.splits import Split, device_split
@@ -185,13 +185,12 @@ def score_group(rows: pd.DataFrame) -> dict[str, Any]:
         have = np.isfinite(values) & (values > 0)
         if have.any():
             baselines[name] = {"n": int(have.sum()), **errors(values[have], measured[have])}
+    width = rows["upper_us"].to_numpy()[good] / rows["lower_us"].to_numpy()[good]
     return {
         "n": len(rows), "n_predicted": int(good.sum()),
-        **errors(predicted[good], measured[good]),
-        "interval90_coverage": float(inside[good].mean()),
-        "interval90_width": float(
-            np.median(rows["upper_us"].to_numpy()[good] / rows["lower_us"].to_numpy()[good])
-        ),
+        **(errors(predicted[good], measured[good]) if good.any() else dict.fromkeys(ERRORS)),
+        "interval90_coverage": float(inside[good].mean()) if good.any() else None,
+        "interval90_width": float(np.median(width)) if good.any() else None,
         "baselines": baselines,
     }  # fmt: skip
 

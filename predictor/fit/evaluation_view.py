@@ -73,12 +73,16 @@ def _table(
         table.add_column(name.replace("_", " "), justify="right")
     for g in rows:
         table.add_row(
-            *(str(g[name]) for name in by), f"{g['n']:,}", f"{g['mape']:.1%}",
-            f"{g['median_ape']:.1%}", f"{g['p90_ape']:.1%}", f"{g['bias']:+.1%}",
-            f"{g['interval90_coverage']:.0%}",
+            *(str(g[name]) for name in by), f"{g['n']:,}", _share(g["mape"]),
+            _share(g["median_ape"]), _share(g["p90_ape"]), _share(g["bias"], "+.1%"),
+            _share(g["interval90_coverage"], ".0%"),
             *(_baseline(g, name) for name in shown),
         )  # fmt: skip
     return table
+
+
+def _share(value: float | None, form: str = ".1%") -> str:
+    return "–" if value is None else format(value, form)
 
 
 def _baseline(group: dict[str, Any], name: str) -> str:

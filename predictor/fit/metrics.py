@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+ERRORS: tuple[str, ...] = ("mape", "median_ape", "p90_ape", "bias")
+"""Keys of `errors`."""
+
+
 def errors(predicted: Any, measured: Any) -> dict[str, float]:
     """Mean, median and 90th percentile of the absolute percentage error, and the mean error."""
     signed = np.asarray(predicted, dtype=float) / np.asarray(measured, dtype=float) - 1.0

@@ -1,0 +1,410 @@
+"""Evaluation: every row beside its baselines, and a summary that anyone can recompute."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from predictor.checkpoint import load_release, save_release
+from predictor.errors import CheckpointError, DataError, RecipeError
+from predictor.fit.evaluate import Evaluation, evaluate, score_group, summarise
+from predictor.fit.rows import ScoredRows
+
+KEYS = {
+    "device", "target", "op_class", "phase", "mode", "n", "n_predicted", "mape", "median_ape",
+    "p90_ape", "bias", "interval90_coverage", "baselines",
+}  # fmt: skip
+TOP = {"suite", "split", "checkpoint", "adapter", "groups"}
+PEERS = {"neusight": 1.1, "habitat": 2.0, "micro": 1.5, "roofline_published": 0.6}
+OWN_BASELINES = {"roofline", "gradient_boosting"}
+
+
+@pytest.fixture(scope="module")
+def release(run_dir: Path) -> Path:
+    return run_dir / "release"
+
+
+@pytest.fixture(scope="module")
+def whole(release: Path, data_dir: Path) -> Evaluation:
+    return evaluate("neusight", [data_dir], checkpoint=release)
+
+
+@pytest.fixture(scope="module")
+def report(whole: Evaluation) -> dict[str, Any]:
+    return json.loads(json.dumps(whole.to_json(), allow_nan=False))
+
+
+def select(groups: list[dict[str, Any]], **wanted: str) -> list[dict[str, Any]]:
+    return [g for g in groups if all(g[k] == v for k, v in wanted.items())]
+
+
+def one(groups: list[dict[str, Any]], **wanted: str) -> dict[str, Any]:
+    (group,) = select(groups, **wanted)
+    return group
+
+
+def test_report_has_the_keys_of_the_contract(report: dict[str, Any]) -> None:
+    assert set(report) >= TOP
+    assert (report["suite"], report["split"]) == ("neusight", "neusight-protocol")
+    assert (report["checkpoint"], report["adapter"]) == ("tiny-v1", None)
+    assert report["groups"]
+    for group in report["groups"]:
+        assert set(group) >= KEYS
+        assert group["target"] in ("kernel", "step")
+        assert group["phase"] in ("total", "forward", "backward")
+        assert 0 <= group["interval90_coverage"] <= 1
+        assert 0 < group["n_predicted"] <= group["n"]
+        assert 0 <= group["median_ape"] <= group["p90_ape"]
+        assert group["mape"] >= abs(group["bias"])
+        for baseline in group["baselines"].values():
+            assert {"n", "mape", "median_ape", "p90_ape", "bias"} <= set(baseline)
+            assert baseline["n"] <= group["n"]
+
+
+def test_steps_and_kernels_by_device_and_over_all(report: dict[str, Any]) -> None:
+    groups = report["groups"]
+    for device, steps, part in (
+        ("nvidia-v100-pcie-32gb", 4, "train"), ("nvidia-l4", 4, "test"), ("all", 12, "mixed"),
+        ("test", 4, "test"),
+    ):  # fmt: skip
+        total = one(groups, device=device, target="step", mode="all", phase="total")
+        assert (total["n"], total["part"]) == (steps, part)
+        backward = one(groups, device=device, target="step", mode="all", phase="backward")
+        assert backward["n"] == steps / 2  # inference has none
+        assert one(groups, device=device, target="step", mode="train", phase="total")["n"] == (
+            steps / 2
+        )
+        linear = one(groups, device=device, mode="isolated", op_class="matmul", phase="forward")
+        assert linear["n"] == 60 * steps / 4
+    assert {g["op_class"] for g in select(groups, mode="in_step", device="all")} == {
+        "all", "linear", "batched_matmul", "softmax", "layernorm", "elementwise",
+    }  # fmt: skip
+    keys = [(g["device"], g["target"], g["mode"], g["phase"], g["op_class"]) for g in groups]
+    assert len(set(keys)) == len(keys)
+
+
+def test_published_predictions_stand_beside_the_same_rows(report: dict[str, Any]) -> None:
+    for phase in ("total", "forward", "backward"):
+        group = one(report["groups"], device="test", target="step", mode="all", phase=phase)
+        assert set(group["baselines"]) == {*PEERS, *OWN_BASELINES, "sum_of_measured"}
+        for peer, factor in PEERS.items():
+            baseline = group["baselines"][peer]
+            assert baseline["n"] == group["n"]
+            assert baseline["mape"] == pytest.approx(abs(factor - 1))
+            assert baseline["bias"] == pytest.approx(factor - 1)
+        # steps are exactly the sums of their measured ops here
+        assert group["baselines"]["sum_of_measured"]["mape"] == pytest.approx(0, abs=1e-6)
+    ops = one(report["groups"], device="test", mode="in_step", op_class="linear", phase="forward")
+    for peer, factor in PEERS.items():
+        assert ops["baselines"][peer]["mape"] == pytest.approx(abs(factor - 1), rel=1e-5)
+    kernels = one(report["groups"], device="test", mode="isolated", op_class="all")
+    assert set(kernels["baselines"]) == OWN_BASELINES
+
+
+def test_boosted_trees_learn_the_training_devices(report: dict[str, Any]) -> None:
+    kernels = select(report["groups"], mode="isolated", op_class="all", part="train")
+    assert len(kernels) == 2
+    for group in kernels:
+        trees, roofline = (group["baselines"][b]["mape"] for b in ("gradient_boosting", "roofline"))
+        assert trees < 0.15 < roofline
+
+
+def test_roofline_baseline_is_the_datasheet(whole: Evaluation) -> None:
+    rows = whole.scored.rows
+    add = rows[(rows["mode"] == "isolated") & (rows["op"] == "add")]
+    # measured as factor * bytes / bandwidth + 8 us
+    factor = add["device"].map({"nvidia-v100-pcie-32gb": 1.3, "nvidia-t4": 1.9, "nvidia-l4": 1.6})
+    np.testing.assert_allclose(add["roofline_us"] * factor + 8.0, add["measured_us"], rtol=1e-4)
+
+
+def test_rows_recompute_the_report(whole: Evaluation, tmp_path: Path) -> None:
+    whole.write_rows(tmp_path / "rows.parquet")
+    rows = pd.read_parquet(tmp_path / "rows.parquet")
+    assert len(rows) == 450 + 3 * (2 * 6 + 2 * 11) + 3 * (
+        2 * 2 + 2 * 3
+    )  # `add` has no backward kernel
+    columns = {"row_id", "device", "target", "measured_us", "predicted_us", "lower_us", "upper_us"}
+    assert columns <= set(rows.columns)
+    assert (rows["lower_us"] <= rows["predicted_us"]).all()
+    assert (rows["predicted_us"] <= rows["upper_us"]).all()
+    assert np.isfinite(rows["predicted_us"]).all()
+    checked = 0
+    for group in whole.groups:
+        if group["device"] == "test":
+            own = rows[rows["part"] == "test"]
+        else:
+            own = rows if group["device"] == "all" else rows[rows["device"] == group["device"]]
+        for column in ("target", "mode", "phase", "op_class"):
+            own = own[own[column] == group[column]] if group[column] != "all" else own
+        error = (own["predicted_us"] / own["measured_us"] - 1).abs()
+        assert group["n"] == len(own)
+        assert group["mape"] == pytest.approx(error.mean())
+        assert group["median_ape"] == pytest.approx(error.median())
+        assert group["p90_ape"] == pytest.approx(error.quantile(0.9))
+        inside = own["measured_us"].between(own["lower_us"], own["upper_us"])
+        assert group["interval90_coverage"] == pytest.approx(inside.mean())
+        for name, baseline in group["baselines"].items():
+            off = (own[f"{name}_us"] / own["measured_us"] - 1).abs()
+            assert baseline["mape"] == pytest.approx(off.mean())
+        checked += 1
+    assert checked == len(whole.groups) > 50
+
+
+def test_rows_are_scored_as_the_release_says(whole: Evaluation, release: Path) -> None:
+    """A step is the sum of its kernels: nothing in an evaluation is fitted to its rows."""
+    half = load_release(release).config["calibration"]["step"]
+    rows = whole.scored.rows
+    steps = rows[rows["target"] == "step"]
+    seen = steps["device"].isin(["nvidia-t4", "nvidia-v100-pcie-32gb"])
+    assert (steps["seen"] == seen).all()
+    for kind, part in (("seen", steps[seen]), ("unseen", steps[~seen])):
+        width = part["phase"].map(lambda p, kind=kind: half[kind].get(p, half[kind]["total"]))
+        np.testing.assert_allclose(np.log(part["upper_us"] / part["predicted_us"]), width)
+        np.testing.assert_allclose(np.log(part["predicted_us"] / part["lower_us"]), width)
+    sums = steps.pivot_table(index="row_id", columns="phase", values="predicted_us")
+    np.testing.assert_allclose(
+        sums["total"], sums["forward"] + sums["backward"].fillna(0.0), rtol=1e-5
+    )
+
+
+def test_summary_is_of_the_test_part_with_intervals_that_hold_the_mean(
+    report: dict[str, Any],
+) -> None:
+    summary = report["summary"]
+    assert summary["devices"] == ["nvidia-l4"]
+    for phase, n in (("total", 4), ("forward", 4), ("backward", 2)):
+        entry = summary[phase]
+        group = one(report["groups"], device="test", target="step", mode="all", phase=phase)
+        assert entry["n"] == n
+        assert entry["mape"] == pytest.approx(group["mape"])
+        assert entry["neusight_mape"] == pytest.approx(0.1)
+        for name in ("mape", "neusight_mape"):
+            low, high = entry[f"{name}90"]
+            assert low <= entry[name] * (1 + 1e-9)
+            assert entry[name] <= high * (1 + 1e-9)
+        low, high = entry["difference90"]
+        assert low <= entry["mape"] - entry["neusight_mape"] + 1e-9 <= high + 2e-9
+
+
+def test_evaluating_twice_gives_the_same(whole: Evaluation, release: Path, data_dir: Path) -> None:
+    again = evaluate("neusight", [data_dir], checkpoint=release)
+    assert json.dumps(again.to_json()) == json.dumps(whole.to_json())
+
+
+def test_split_decides_parts_and_rows_of_the_trees(release: Path, data_dir: Path) -> None:
+    result = evaluate("neusight", [data_dir], checkpoint=release, split="unseen-nvidia-t4")
+    assert result.split == "unseen-nvidia-t4"
+    parts = result.scored.rows.groupby("device")["part"].first().to_dict()
+    assert parts == {
+        "nvidia-t4": "test", "nvidia-v100-pcie-32gb": "train", "nvidia-l4": "train",
+    }  # fmt: skip
+    assert result.summary["devices"] == ["nvidia-t4"]
+    everything = evaluate("neusight", [data_dir], checkpoint=release, split="all")
+    assert set(everything.scored.rows["part"]) == {"train"}
+    assert everything.summary["total"]["n"] == 12
+    assert not select(everything.groups, device="test")
+
+
+def with_graphs(layout: Any) -> Any:
+    """The layout with op graphs and nothing else yet."""
+    layout.graphs()
+    return layout
+
+
+def test_kernels_alone(release: Path, layout: Any) -> None:
+    layout.kernels("NVIDIA L4")
+    layout.kernels("Tesla T4")
+    result = evaluate("neusight", [layout.root], checkpoint=release)
+    assert {g["target"] for g in result.groups} == {"kernel"}
+    assert {g["mode"] for g in result.groups} == {"isolated"}
+    assert all("gradient_boosting" in g["baselines"] for g in result.groups)
+    assert one(result.groups, device="test", op_class="all")["n"] == 150
+    assert not {"total", "forward"} & set(result.summary)
+    text(result)
+
+
+def test_labels_alone_leave_the_trees_out(release: Path, layout: Any) -> None:
+    with_graphs(layout).steps("NVIDIA L4")
+    result = evaluate("neusight", [layout.root], checkpoint=release)
+    assert any("gradient boosting left out: no training rows" in n for n in result.notes)
+    assert result.scored.excluded["step_without_all_published_predictions"] == 4
+    assert {g["mode"] for g in result.groups} == {"in_step"}
+    assert all(set(g["baselines"]) == {"roofline"} for g in result.groups)
+    # steps without published predictions are not scored, but their rows are written
+    steps = result.scored.rows[result.scored.rows["target"] == "step"]
+    assert (len(steps), steps["scored"].any()) == (10, False)
+    text(result)
+
+
+def test_steps_with_predictions_but_no_ops(release: Path, layout: Any) -> None:
+    with_graphs(layout).steps("NVIDIA L4", ops=False)
+    layout.predictions("NVIDIA L4")
+    result = evaluate("neusight", [layout.root], checkpoint=release)
+    assert {g["target"] for g in result.groups} == {"step"}
+    total = one(result.groups, device="nvidia-l4", mode="all", phase="total")
+    assert set(total["baselines"]) == {*PEERS, "roofline"}
+    assert total["n"] == 4
+    text(result)
+
+
+def test_a_device_that_training_never_saw(release: Path, layout: Any) -> None:
+    with_graphs(layout).kernels("NVIDIA L4")
+    layout.steps("NVIDIA L4")
+    layout.predictions("NVIDIA L4")
+    result = evaluate("neusight", [layout.root], checkpoint=release)
+    assert any("gradient boosting left out" in n for n in result.notes)
+    assert not result.scored.rows["seen"].any()
+    assert result.summary["total"]["n"] == 4
+
+
+def test_steps_without_one_prediction_or_a_graph_are_counted(release: Path, layout: Any) -> None:
+    with_graphs(layout).steps("NVIDIA L4")
+    layout.predictions("NVIDIA L4")
+    shutil.rmtree(layout.top / "results/prediction/NVIDIA_L4/habitat")
+    (layout.top / "results/opgraph/toy-inf-1024-8.csv.gz").unlink()
+    result = evaluate("neusight", [layout.root], checkpoint=release)
+    excluded = result.to_json()["excluded"]
+    assert excluded["step_no_graph"] == 1
+    assert excluded["step_without_all_published_predictions"] == 3
+    assert not select(result.groups, target="step")
+    assert "step_no_graph 1" in text(result)
+
+
+def test_fused_and_distributed_steps_are_counted(release: Path, layout: Any) -> None:
+    with_graphs(layout).steps("NVIDIA L4")
+    layout.predictions("NVIDIA L4")
+    folder = layout.top / "label/NVIDIA_L4"
+    for extra in ("toy-inf-1024-8-fusion", "toy-train-1024-8-dp4"):
+        (folder / f"{extra}.json").write_text((folder / "toy-inf-1024-8.json").read_text())
+    result = evaluate("neusight", [layout.root], checkpoint=release)
+    assert result.scored.excluded["step_compiled"] == 1
+    assert result.scored.excluded["step_distributed"] == 1
+    assert one(result.groups, device="all", target="step", mode="all", phase="total")["n"] == 4
+
+
+def test_data_in_two_folders_is_one_suite(
+    release: Path, layout: Any, tmp_path: Path, whole: Evaluation, data_dir: Path
+) -> None:
+    for part in ("data", "label", "results"):
+        target = tmp_path / f"only-{part}" / "neusight" / part
+        shutil.copytree(data_dir / "neusight" / part, target)
+    folders = [tmp_path / f"only-{part}" for part in ("data", "label", "results")]
+    # a label finds its graph in its own folder, so labels and results go together
+    shutil.copytree(folders[2] / "neusight/results", folders[1] / "neusight/results")
+    result = evaluate("neusight", folders[:2], checkpoint=release)
+    assert result.summary == whole.summary
+
+
+def test_a_training_step_without_a_backward_time(release: Path, layout: Any) -> None:
+    with_graphs(layout).steps("NVIDIA L4")
+    layout.predictions("NVIDIA L4")
+    label = layout.top / "label/NVIDIA_L4/toy-train-1024-8.json"
+    label.write_text(json.dumps({**json.loads(label.read_text()), "bwall_latency": 0}))
+    result = evaluate("neusight", [layout.root], checkpoint=release)
+    assert one(result.groups, device="all", target="step", mode="all", phase="backward")["n"] == 1
+    json.dumps(result.to_json(), allow_nan=False)
+
+
+def test_nothing_to_score(release: Path, tmp_path: Path, layout: Any) -> None:
+    with pytest.raises(DataError, match="no NeuSight layout"):
+        evaluate("neusight", [tmp_path], checkpoint=release)
+    layout.graphs()
+    with pytest.raises(DataError, match="no row to score"):
+        evaluate("neusight", [layout.root], checkpoint=release)
+
+
+def test_wrong_names(release: Path, data_dir: Path) -> None:
+    with pytest.raises(RecipeError, match="unknown split 'warp'"):
+        evaluate("neusight", [data_dir], checkpoint=release, split="warp")
+    with pytest.raises(DataError, match="no source 'warp'"):
+        evaluate("warp", [data_dir], checkpoint=release)
+    with pytest.raises(CheckpointError, match="no checkpoint 'warp'"):
+        evaluate("neusight", [data_dir], checkpoint="warp")
+
+
+def test_a_checkpoint_of_an_unknown_recipe(release: Path, data_dir: Path, tmp_path: Path) -> None:
+    whole = load_release(release)
+    config = {k: v for k, v in whole.config.items() if k not in
+              ("format_version", "code_version", "weights_sha256")}  # fmt: skip
+    for training in ({"name": "tiny-v1", "warp": 9}, {}, [1]):
+        other = save_release(
+            tmp_path / "other", config={**config, "training": training},
+            tensors=whole.tensors, metrics={}, card="", overwrite=True,
+        )  # fmt: skip
+        with pytest.raises(CheckpointError, match="'tiny-v1', training"):
+            evaluate("neusight", [data_dir], checkpoint=other.path)
+
+
+def frame(**columns: object) -> pd.DataFrame:
+    values = {"measured_us": [100.0, 100.0], "predicted_us": [110.0, 100.0],
+              "lower_us": [90.0, 101.0], "upper_us": [120.0, 120.0], **columns}  # fmt: skip
+    return pd.DataFrame(values)
+
+
+def test_a_group_by_hand() -> None:
+    group = score_group(frame(neusight_us=[120.0, np.nan]))
+    assert (group["n"], group["n_predicted"]) == (2, 2)
+    assert group["mape"] == pytest.approx(0.05)
+    assert group["interval90_coverage"] == 0.5
+    assert group["baselines"] == {
+        "neusight": pytest.approx(
+            {"n": 1, "mape": 0.2, "median_ape": 0.2, "p90_ape": 0.2, "bias": 0.2}
+        )
+    }
+
+
+def test_rows_without_a_prediction_are_counted_not_scored() -> None:
+    group = score_group(frame(predicted_us=[110.0, np.nan]))
+    assert (group["n"], group["n_predicted"]) == (2, 1)
+    assert group["mape"] == pytest.approx(0.1)
+    assert group["interval90_coverage"] == 1.0
+    none = score_group(frame(predicted_us=[np.nan, np.nan]))
+    assert (none["n"], none["n_predicted"]) == (2, 0)
+    assert none["mape"] is None
+    assert none["interval90_coverage"] is None
+    keys = {"device": "d", "target": "step", "mode": "all", "phase": "total", "op_class": "all"}
+    scored = ScoredRows(rows=pd.DataFrame(), excluded=Counter())
+    empty = Evaluation(
+        suite="s", split="all", checkpoint="c", scored=scored, summary={}, notes=(),
+        groups=[{**keys, "part": "test", **none}],
+    )  # fmt: skip
+    assert "–" in text(empty)
+
+
+def test_no_rows_no_groups() -> None:
+    assert summarise(pd.DataFrame()) == []
+
+
+def text(result: Evaluation) -> str:
+    """The report as a terminal shows it."""
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(result.view())
+    shown = console.export_text()
+    assert "nan" not in shown
+    return shown
+
+
+def test_tables_show_devices_baselines_and_what_was_left_out(whole: Evaluation) -> None:
+    shown = text(whole)
+    for expected in (
+        "whole steps", "ops inside steps", "isolated kernels by device", "nvidia-l4", "neusight",
+        "gradient boosting", "sum of measured", "90% bootstrap by device and model", "MAPE",
+        "median", "p90", "bias", "cover",
+    ):  # fmt: skip
+        assert expected in shown
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    yield
+    assert not [r for r in caplog.records if r.levelname == "ERROR"]

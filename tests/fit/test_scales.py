@@ -1,0 +1,103 @@
+"""Interval scales of a release from its held-out rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from predictor.fit.calibration import FALLBACK_STEP, FALLBACK_WIDENING, MIN_ROWS, calibrate
+from predictor.fit.crossval import HeldOut, folds
+from predictor.fit.recipe import Recipe
+from predictor.fit.splits import device_split
+
+NOTHING = HeldOut(kernels=pd.DataFrame(), ops=pd.DataFrame(), steps=pd.DataFrame())
+
+
+def kernels(op: str, rows: int, *, off: float, half: float, kind: str = "device") -> pd.DataFrame:
+    """Rows off by up to `off` in log time, predicted with a half-width of `half`."""
+    log = np.linspace(-off, off, rows)
+    return pd.DataFrame({
+        "fold_kind": kind, "fold": [f"g{i % 4}" for i in range(rows)], "op": op,
+        "measured_us": 100 * np.exp(log), "predicted_us": 100.0,
+        "lower_us": 100 * np.exp(-half), "upper_us": 100 * np.exp(half),
+    })  # fmt: skip
+
+
+def test_nothing_held_out_falls_back_to_assumed_scales() -> None:
+    scales = calibrate(NOTHING, 0.9)
+    assert scales["level"] == 0.9
+    for kind in ("seen", "unseen"):
+        assert scales["isolated"][kind] == scales["in_step"][kind] == {"default": FALLBACK_WIDENING}
+        assert scales["step"][kind] == {"total": FALLBACK_STEP[kind]}
+    assert FALLBACK_STEP["unseen"] > FALLBACK_STEP["seen"]
+
+
+def test_narrow_intervals_are_widened_by_class_and_kind() -> None:
+    rows = [
+        kernels("linear", 400, off=1.0, half=0.2),
+        kernels("softmax", 400, off=0.2, half=0.5),
+        kernels("linear", 400, off=0.4, half=0.2, kind="model"),
+    ]
+    held = HeldOut(kernels=pd.concat(rows), ops=pd.DataFrame(), steps=pd.DataFrame())
+    scales = calibrate(held, 0.9)["isolated"]
+    # uniform residuals: 90% of them lie within 0.9 of the largest
+    assert scales["unseen"]["matmul"] == pytest.approx(0.9 - 0.2, abs=0.02)
+    assert scales["unseen"]["softmax"] == pytest.approx(0.18 - 0.5, abs=0.02)  # narrowed
+    assert scales["seen"]["matmul"] == pytest.approx(0.36 - 0.2, abs=0.02)
+    assert "softmax" not in scales["seen"]
+
+
+def test_a_class_with_few_rows_takes_the_scale_of_all() -> None:
+    rows = [kernels("linear", 200, off=1.0, half=0.2), kernels("add", MIN_ROWS - 1, off=9, half=0)]
+    held = HeldOut(kernels=pd.concat(rows), ops=pd.DataFrame(), steps=pd.DataFrame())
+    scales = calibrate(held, 0.9)["isolated"]["unseen"]
+    assert "elementwise" not in scales
+    assert {"default", "matmul"} <= set(scales)
+
+
+def test_step_half_widths_cover_the_level_of_the_groups() -> None:
+    residual = np.linspace(-0.5, 0.5, 101)
+    steps = pd.DataFrame({
+        "fold_kind": "device", "fold": [f"g{i % 5}" for i in range(101)], "phase": "total",
+        "predicted_us": 100.0, "measured_us": 100 * np.exp(residual),
+    })  # fmt: skip
+    held = HeldOut(kernels=pd.DataFrame(), ops=pd.DataFrame(), steps=steps)
+    scales = calibrate(held, 0.9)["step"]
+    assert scales["unseen"]["total"] == pytest.approx(0.45, abs=0.03)
+    inside = np.abs(residual) <= scales["unseen"]["total"]
+    assert inside.mean() >= 0.9
+    assert scales["seen"] == {"total": FALLBACK_STEP["seen"]}
+
+
+DEVICES = (
+    "nvidia-a100-pcie-40gb", "nvidia-a100-pcie-80gb", "nvidia-t4", "nvidia-l4",
+)  # fmt: skip
+MODELS = ("bert_large", "gpt3_xl", "gpt3_27", "toy")
+
+
+def test_folds_hold_out_every_group_once_with_its_twins() -> None:
+    recipe, split = Recipe(name="a"), device_split("all", DEVICES)
+    found = list(folds(recipe, split, MODELS))
+    by_device = [f for f in found if f.kind == "device"]
+    assert sorted(d for f in by_device for d in f.held_devices) == sorted(DEVICES)
+    for fold in by_device:
+        assert not set(fold.devices) & set(fold.held_devices)
+        assert set(fold.devices) | set(fold.held_devices) == set(DEVICES)
+    together = next(f for f in by_device if "nvidia-a100-pcie-40gb" in f.held_devices)
+    assert together.held_devices == ("nvidia-a100-pcie-40gb", "nvidia-a100-pcie-80gb")
+    by_model = [f for f in found if f.kind == "model"]
+    assert {f.name: set(f.held_models) for f in by_model} == {
+        "bert": {"bert_large"}, "gpt3": {"gpt3_xl", "gpt3_27"}, "toy": {"toy"},
+    }  # fmt: skip
+    assert len({f.shape_fold for f in by_model}) == 3
+    assert len({(f.kind, f.name) for f in found}) == len(found)
+
+
+def test_folds_can_be_switched_off_and_need_two_groups() -> None:
+    off = Recipe.model_validate(
+        {"name": "a", "calibration": {"device_folds": False, "model_folds": False}}
+    )
+    assert list(folds(off, device_split("all", DEVICES), MODELS)) == []
+    one = device_split("all", ["nvidia-a100-pcie-40gb", "nvidia-a100-pcie-80gb"])
+    assert list(folds(Recipe(name="a"), one, ["gpt3_xl", "gpt3_27"])) == []
