@@ -77,11 +77,12 @@ class ImportReport:
 
     def __str__(self) -> str:
         """Lines for a reader, one a count."""
-        lines = [f"{self.source}: {self.files_read:,} files of {len(self.devices)} devices"]
-        lines += [f"  {self.rows[key]:>9,}  {name}" for key, name in _NAMES.items()]
+        lines = [f"{self.source}: files read {self.files_read:,}, devices {len(self.devices)}"]
+        shown = [key for key in _NAMES if self.rows[key] or key in ("kernels", "steps")]
+        lines += [f"  {self.rows[key]:>9,}  {_NAMES[key]}" for key in shown]
         for table, flags in self.flagged.items():
-            shown = ", ".join(f"{n:,} {flag}" for flag, n in flags.items())
-            lines.append(f"kept with a flag, {table}: {shown}")
+            counts = ", ".join(f"{n:,} {flag}" for flag, n in flags.items())
+            lines.append(f"kept with a flag, {table}: {counts}")
         dropped = ", ".join(f"{n:,} {rule}" for rule, n in self.dropped.items())
         lines.append(f"dropped: {dropped or 'none'}")
         for reason, n in self.left_out.items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from predictor.traces.sources import neusight
@@ -132,4 +134,20 @@ def test_one_file_of_the_layout_alone(layout):
     found = neusight.read(path)
     whole = neusight.read(layout.root)
     assert found.kernels["row_id"].tolist() == whole.kernels["row_id"].tolist()[1:3]
-    assert found.steps.empty and found.peers.empty
+    assert found.steps.empty and found.peers.empty and not found.left_out
+
+
+def test_a_merged_file_is_read_when_it_is_asked_for(layout, monkeypatch):
+    for name in ("vec", "ln"):
+        layout.sweep("ln", [(0.05, 60, 272)], file=f"data/dataset/test/{name}.csv")
+    monkeypatch.chdir(layout.root / "data" / "dataset" / "test")
+    assert neusight.read(Path("ln.csv.gz")).kernels["row_id"].tolist() == [
+        "neusight:data/dataset/test/ln.csv:0"
+    ]
+
+
+def test_a_label_alone_brings_its_graph_and_ops(layout):
+    layout.complete()
+    found = neusight.read(layout.root / "label" / "Tesla_V100-PCIE-32GB" / "toy-inf-4-2.json")
+    assert found.steps["graph"].tolist() == list(found.graphs) == ["toy-inf-4-2"]
+    assert len(found.ops) and found.kernels.empty

@@ -58,12 +58,14 @@ class Layout:
             *self._csvs(self.root.glob("data/dataset_amd/*/collect/*/*/*")),
         ]
         found = self._csvs(self.root.glob("data/dataset/test/*"))
+        if self.only is not None:
+            return [*paths, *found]
         tests = {p.name.split(".csv")[0]: p for p in found}
         repeated = next((names for names in _MERGED if names[0] in tests), (None,))
         for name in repeated[1:]:
             if path := tests.pop(str(name), None):
                 self.left_out[self.reader.name(path)] = f"repeats the rows of {repeated[0]}"
-        return self._narrowed([*sorted(paths), *tests.values()])
+        return [*sorted(paths), *tests.values()]
 
     def labels(self) -> list[Path]:
         """Step labels."""
@@ -94,7 +96,10 @@ class Layout:
         return self._devices[name]
 
     def _csvs(self, paths: Iterable[Path]) -> list[Path]:
-        keep, copies = one_of_each(list(paths))
+        every = list(paths)
+        if self.only is not None:
+            return [path for path in every if path == self.only]
+        keep, copies = one_of_each(every)
         for path in copies:
             self.left_out[self.reader.name(path)] = "a second copy, gzipped"
         return keep
@@ -111,9 +116,10 @@ def open_layout(data: Path) -> Layout:
     """
     if not data.is_file():
         return Layout(reader=FolderReader(root=find_root(data)))
-    for folder in data.parents:
-        if any((folder / part) in data.parents for part in _PARTS):
-            layout = Layout(reader=FolderReader(root=folder), only=data)
+    file = data.absolute()
+    for folder in file.parents:
+        if any((folder / part) in file.parents for part in _PARTS):
+            layout = Layout(reader=FolderReader(root=folder), only=file)
             if layout.sweeps() or layout.labels():
                 return layout
     raise LayoutNotFoundError(
