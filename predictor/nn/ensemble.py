@@ -5,7 +5,8 @@ Legend: N kernels, F features, E edges, M members.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +21,20 @@ def effect_index(device: str, known: Sequence[str]) -> int:
     if device in known:
         return known.index(device)
     return next((i for i, other in enumerate(known) if other in twins(device)), -1)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Run PyTorch on one thread: a program's network is small, threads cost more than they save.
+
+    The order of every sum is then the same on all machines.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from predictor.graph.ops import TOKENS
 from predictor.hardware.device import Device, Software
 from predictor.hardware.peaks import MATRIX_CLASSES
 from predictor.nn.composition import step_us
-from predictor.nn.ensemble import Ensemble, effect_index
+from predictor.nn.ensemble import Ensemble, effect_index, one_thread
 from predictor.nn.prediction import Interval, Prediction
 from predictor.nn.priors import (
     EFFICIENCY,
@@ -101,10 +101,11 @@ class LatencyPredictor:
     def log_ratio(self, features: NodeFeatures, device: str, edge_index_2E: Tensor) -> Tensor:
         """(N, 3) quantiles of log(device time / base time) inside a step."""
         n = len(features.token)
-        return self.networks.log_ratio(
-            torch.from_numpy(features.x), torch.from_numpy(features.token), edge_index_2E,
-            torch.full((n,), effect_index(device, self.networks.devices)), torch.zeros(n),
-        )  # fmt: skip
+        with one_thread():
+            return self.networks.log_ratio(
+                torch.from_numpy(features.x), torch.from_numpy(features.token), edge_index_2E,
+                torch.full((n,), effect_index(device, self.networks.devices)), torch.zeros(n),
+            )  # fmt: skip
 
     def labels(
         self, table: KernelTable, path: NDArray[np.str_]

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -250,6 +251,17 @@ def test_the_same_call_gives_the_same_bits(make_predictor: MakePredictor, step: 
             assert getattr(first, name).tobytes() == getattr(second, name).tobytes()
         assert first.step == second.step
         assert first.phases == second.phases
+
+
+def test_the_number_of_threads_is_the_callers(
+    predictor: LatencyPredictor, step: KernelGraph
+) -> None:
+    torch.set_num_threads(2)  # the fixture puts it back
+    many = predictor.predict(step, resolve_device(A100), EAGER)
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(1)
+    one = predictor.predict(step, resolve_device(A100), EAGER)
+    assert many.kernel_us.tobytes() == one.kernel_us.tobytes()
 
 
 def test_devices_never_seen_get_wider_intervals_and_a_warning(
