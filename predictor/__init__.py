@@ -6,6 +6,9 @@
 
 from __future__ import annotations
 
+# Loading the package `predictor.capture` binds its name here: do it now, so that the function of
+# the same name, bound next, stays.
+from predictor import capture as _capture_package  # noqa: F401
 from predictor.api import capture, compare, estimate, load
 
 __all__ = ["__version__", "capture", "compare", "estimate", "load"]

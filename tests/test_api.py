@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -50,6 +52,15 @@ class Recording:
 def recording(network: api.Predictor) -> Recording:
     """The stand-in network, recorded."""
     return Recording(inner=network, softwares=[])
+
+
+def test_the_call_stays_a_call_when_its_package_is_used() -> None:
+    code = (
+        "import predictor; from predictor.capture.target import capture_target; "
+        "import predictor.capture.torch; assert predictor.capture is predictor.program.capture; "
+        "from predictor import capture; assert callable(capture)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 def test_estimate_of_a_module(device: Device, network: api.Predictor) -> None:
