@@ -18,10 +18,10 @@ def duration(us: float) -> str:
 
 
 def duration_range(lower_us: float, upper_us: float) -> str:
-    """Two durations in the unit of the larger: `480.1 – 533.0 ms`."""
+    """Two durations in the unit of the smaller: `811.0 – 1,210 ms`."""
     if not (math.isfinite(lower_us) and math.isfinite(upper_us)):
         return "unknown"
-    scale, unit = next(((s, u) for s, u in _TIMES if abs(upper_us) >= s), _TIMES[-1])
+    scale, unit = next(((s, u) for s, u in _TIMES if abs(lower_us) >= s), _TIMES[-1])
     return f"{_digits(lower_us / scale)} – {_digits(upper_us / scale)} {unit}"
 
 

@@ -25,8 +25,9 @@ def test_duration(us: float, text: str) -> None:
     assert duration(us) == text
 
 
-def test_range_uses_the_unit_of_its_upper_end() -> None:
-    assert duration_range(900.0, 1100.0) == "0.900 – 1.100 ms"
+def test_range_uses_the_unit_of_its_lower_end() -> None:
+    assert duration_range(900.0, 1100.0) == "900.0 – 1,100 µs"
+    assert duration_range(1000.0, 90_000.0) == "1.000 – 90.00 ms"
     assert duration_range(1.0, float("inf")) == "unknown"
 
 
