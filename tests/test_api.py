@@ -124,6 +124,16 @@ def test_dtype_of_a_module(dtype: str, device: Device, network: api.Predictor) -
     assert product.dtype == "bf16"
 
 
+def test_a_program_that_launches_nothing(device: Device, network: api.Predictor) -> None:
+    estimate = predictor.estimate(
+        torch.nn.Identity(), torch.empty(2), device=device, checkpoint=network
+    )
+    assert (estimate.latency_us, estimate.workload.kernels) == (0.0, 0)
+    assert estimate.to_json()["kernels"] == []
+    assert estimate.warnings == ()
+    assert "costliest" not in str(estimate)
+
+
 def test_a_captured_graph_is_not_captured_again(
     captured: OpGraph, device: Device, network: api.Predictor
 ) -> None:

@@ -94,12 +94,12 @@ def workload_figures(graph: KernelGraph, ops: int) -> WorkloadFigures:
 
 
 def coverage_of(prediction: Prediction) -> Coverage:
-    """Shares of kernel time by label; all roofline for a graph without kernels."""
+    """Shares of kernel time by label; a graph without kernels is all roofline, and trusted."""
     total_us = float(prediction.kernel_us.sum())
     if total_us <= 0:
         return Coverage(
             learned=0.0, measured=0.0, transferred=0.0, roofline=1.0, opaque=0.0,
-            in_distribution=0.0,
+            in_distribution=1.0,
         )  # fmt: skip
     weight = prediction.kernel_us / total_us
 

@@ -54,7 +54,9 @@ def estimate_view(estimate: Estimate) -> RenderableType:
     parts: list[RenderableType] = [
         Text(f"{headline(estimate)}  on  {estimate.device.id}", style="bold")
     ]
-    parts += [_facts(estimate), Text(), _groups_table(estimate)]
+    parts.append(_facts(estimate))
+    if estimate.groups:
+        parts += [Text(), _groups_table(estimate)]
     if estimate.warnings:
         parts.append(Text())
         parts += [Text(f"warning: {text}", style="yellow") for text in estimate.warnings]
