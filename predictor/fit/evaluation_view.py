@@ -51,8 +51,8 @@ def evaluation_view(evaluation: Evaluation) -> RenderableType:
         if rows:
             parts += [Text(), _table(title, rows, by, names)]
     parts += [Text(), *_summary(evaluation.summary)]
-    if evaluation.scored.excluded:
-        left = ", ".join(f"{k} {v}" for k, v in sorted(evaluation.scored.excluded.items()) if v)
+    left = ", ".join(f"{k} {v}" for k, v in sorted(evaluation.scored.excluded.items()) if v)
+    if left:
         parts.append(Text(f"not scored: {left}"))
     parts += [Text(note) for note in evaluation.notes]
     return Group(*parts)

@@ -17,6 +17,7 @@ from predictor.atomic import write_text
 from predictor.checkpoint import Release, save_release
 from predictor.errors import RecipeError
 from predictor.features.columns import COLUMNS, columns_hash
+from predictor.features.table import OP_NAMES
 from predictor.fit.calibration import calibrate
 from predictor.fit.card import card_text
 from predictor.fit.crossval import HeldOut, cross_validate
@@ -146,6 +147,7 @@ def _config(
             "network": {f: getattr(network, f) for f in network.__dataclass_fields__},
             "members": recipe.network.members,
             "devices": list(fitted.hosts),
+            "ops": list(OP_NAMES),
             "learned": _learned(data, split, fitted),
         },
         "features": {"columns": list(COLUMNS), "hash": columns_hash()},

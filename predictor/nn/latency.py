@@ -232,7 +232,7 @@ def load_predictor(release: ReleaseLike) -> LatencyPredictor:
     try:
         check_calibration(calibration)
         nets = networks_of(model, release.tensors)
-    except (ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:
         raise CheckpointError(
             f"checkpoint {release.name!r}: its parts do not fit together ({error}); train it again"
         ) from error

@@ -5,10 +5,11 @@ Every check raises `ValueError` with one line; `load_predictor` names the releas
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from predictor.features.columns import COLUMNS
@@ -18,10 +19,10 @@ from predictor.nn.latency_net import LatencyNet, NetConfig
 from predictor.nn.tokens import trunk_tokens
 
 RANGES: tuple[str, ...] = ("range.low", "range.high")
-SIZES: Mapping[str, int] = {
-    "features": len(COLUMNS), "tokens": len(TOKENS), "ops": len(OP_NAMES),
-}  # fmt: skip
+SIZES: Mapping[str, int] = {"features": len(COLUMNS), "tokens": len(TOKENS)}
 """Sizes that this version of the package decides."""
+PER_OP = "host_op"
+"""The weights (kinds of timing, ops) that have a column an op."""
 _MODEL_KINDS: Mapping[str, type] = {
     "network": dict, "members": int, "devices": list, "learned": list,
 }  # fmt: skip
@@ -33,11 +34,17 @@ def networks_of(model: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tupl
     """The trained networks of a release, in evaluation mode.
 
     Args:
-        model: its `model` entry.
+        model: its `model` entry. Ops that the vocabulary gained since take the average host time
+            (without `ops`, its ops are taken to be today's).
         tensors: all its tensors; weights may be stored as float16.
     """
     _check_model(model)
-    config = NetConfig(**model["network"])
+    ops = model.get("ops", OP_NAMES)
+    config = NetConfig(**{**model["network"], "ops": len(OP_NAMES)})
+    tensors = {
+        name: _ops_of_today(value, ops, name) if name.endswith(PER_OP) else value
+        for name, value in tensors.items()
+    }
     nets = tuple(LatencyNet(config, trunk_tokens()) for _ in range(model["members"]))
     states = {f"member{i}.{k}": v for i, n in enumerate(nets) for k, v in n.state_dict().items()}
     _check_tensors(states, tensors)
@@ -48,6 +55,17 @@ def networks_of(model: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tupl
         )
         net.eval()
     return nets
+
+
+def _ops_of_today(tensor: Tensor, ops: Sequence[str], name: str) -> Tensor:
+    """Columns in the order of this version's ops, 0 (the average) where the op is new."""
+    if tensor.dim() != 2 or tensor.shape[1] != len(ops):
+        raise ValueError(f"tensor {name} is {_shape(tuple(tensor.shape))}, ops are {len(ops)}")
+    out = torch.zeros(len(tensor), len(OP_NAMES))
+    for column, op in enumerate(ops):
+        if op in OP_NAMES:
+            out[:, OP_NAMES.index(op)] = tensor[:, column]
+    return out
 
 
 def _check_model(model: Mapping[str, Any]) -> None:
@@ -61,6 +79,9 @@ def _check_model(model: Mapping[str, Any]) -> None:
     network, devices = model["network"], model["devices"]
     if network["hosts"] != len(devices):
         raise ValueError(f"network.hosts is {network['hosts']}, devices are {len(devices)}")
+    ops = model.get("ops", list(OP_NAMES))
+    if not isinstance(ops, list) or network["ops"] != len(ops):
+        raise ValueError(f"network.ops is {network['ops']}, model.ops does not list as many")
     for pair in model["learned"]:
         if not isinstance(pair, list) or len(pair) != 2:
             raise ValueError(f"model.learned holds {pair!r}, not a pair of token and dtype")
@@ -71,7 +92,7 @@ def _check_network(network: Mapping[str, Any]) -> None:
     for key, value in network.items():
         if key not in known:
             raise ValueError(f"unknown key network.{key}; known: {', '.join(known)}")
-        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        if not isinstance(value, int | float) or value < 0:
             raise ValueError(f"network.{key} is {value!r}, not a size")
     for key, spec in known.items():
         if spec.default is MISSING and key not in network:

@@ -86,6 +86,7 @@ def make_release(tmp_path: Path) -> Callable[..., Release]:
                 "network": {f: getattr(network, f) for f in network.__dataclass_fields__},
                 "members": nets,
                 "devices": list(DEVICES),
+                "ops": list(OP_NAMES),
                 "learned": [list(pair) for pair in LEARNED],
                 **model,
             },

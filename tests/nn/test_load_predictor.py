@@ -10,6 +10,7 @@ import torch
 from predictor.checkpoint import Release
 from predictor.errors import CheckpointError
 from predictor.features.columns import COLUMNS
+from predictor.features.table import OP_NAMES
 from predictor.nn.latency import load_predictor
 
 Tensors = dict[str, torch.Tensor]
@@ -47,6 +48,22 @@ def test_weights_stored_as_halves_are_read_as_floats(make_release: MakeRelease) 
     assert {p.dtype for p in net.parameters()} == {torch.float32}
 
 
+def test_the_vocabulary_may_gain_ops_and_change_their_order(make_release: MakeRelease) -> None:
+    before = list(OP_NAMES)[3:][::-1]  # three ops fewer, the others the other way round
+
+    def older(tensors: Tensors) -> Tensors:
+        columns = [OP_NAMES.index(op) for op in before]
+        return {k: v[:, columns] if k.endswith("host_op") else v for k, v in tensors.items()}
+
+    today = make_release()
+    network = dict(today.config["model"]["network"])  # type: ignore[index]
+    here = [net.host_op.detach() for net in load_predictor(today).networks.members]
+    release = make_release(tensors=older, ops=before, network={**network, "ops": len(before)})
+    for net, same in zip(load_predictor(release).networks.members, here, strict=True):
+        assert torch.equal(net.host_op[:, 3:], same[:, 3:])
+        assert not net.host_op[:, :3].any()
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -55,6 +72,8 @@ def test_weights_stored_as_halves_are_read_as_floats(make_release: MakeRelease) 
         without("range.low"),
         reshaped("member0.head.weight", 3, 4),
         reshaped("member0.device_effect", 1, 1),
+        reshaped("member0.host_op", 2, 3),
+        reshaped("member0.host_op", len(OP_NAMES)),
         reshaped("range.low", 2, 2),
         reshaped("range.high", len(COLUMNS)),
         lambda tensors: {**tensors, "member0.extra": torch.zeros(1)},
@@ -93,6 +112,8 @@ def test_features_of_another_version(make_release: MakeRelease) -> None:
         {"members": True},
         {"devices": None},
         {"devices": ["nvidia-t4"]},
+        {"ops": None},
+        {"ops": ["add"]},
         {"learned": [["gemm"]]},
         {"learned": 3},
         {"network": {}},
