@@ -46,6 +46,7 @@ _WHOLE = ("switch",)
 GRAPH_COLUMNS: tuple[str, ...] = (
     "Name", "OpName", "FwOps", "BwOps", "Prev", "InputShapes", "OutputShape",
 )  # fmt: skip
+_NO_DROP = re.compile(r"'p': 0(\.0*)?[,}]")
 _CAST_NAMES = ("to", "type_as", "float", "bool", "long")
 
 
@@ -81,6 +82,7 @@ def build_graph(name: str, layout: Layout, layers: int) -> MeasuredGraph:
     rows = graph.to_dict("records")
     nodes = [_node(row, details, file) for row in rows]
     names = [node.name for node in nodes]
+    layout.node_shapes[name] = {str(r["Name"]): str(r["OutputShape"]) for r in rows}
     repeat = _repetitions(name, names, details, layers)
     train = "-train-" in f"{name}-"
     kernels = [_kernels(node, train, row, file) for node, row in zip(nodes, rows, strict=True)]
@@ -114,6 +116,7 @@ def _node(row: Row, details: Mapping[str, Mapping[str, Any]], file: str) -> FxNo
         name=name, op_name=str(row["OpName"]), forward_ops=calls_cell(row, "FwOps", file),
         backward_ops=calls_cell(row, "BwOps", file), inputs=shapes_cell(row, "InputShapes", file),
         output=shape_cell(row, "OutputShape", file), copies=copies, casts=casts,
+        drops=bool(detail.get("drops", True)),
     )  # fmt: skip
 
 
@@ -146,6 +149,7 @@ def _details(name: str, layout: Layout) -> dict[str, dict[str, Any]]:
             "input_contiguous": not flags.startswith("[False"),
             "dtype": str(row["dtype"]) if isinstance(row.get("dtype"), str) else "",
             "first_input": inputs[0] if inputs else "",
+            "drops": not _NO_DROP.search(str(row.get("_kwargs", ""))),
         }
     return out
 

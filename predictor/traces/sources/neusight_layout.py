@@ -44,6 +44,8 @@ class Layout:
     only: Path | None = None
     left_out: dict[str, str] = field(default_factory=dict)
     """Files that are not read, and why."""
+    node_shapes: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Output shape of each node of the graphs built so far, as published."""
     _devices: dict[str, str | None] = field(default_factory=dict)
 
     @property

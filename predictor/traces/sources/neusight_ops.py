@@ -46,6 +46,8 @@ class FxNode:
     """Whether a `contiguous`/`reshape` node moves data; None when the graph does not say."""
     casts: bool | None = None
     """Whether a `to`-like node changes the dtype; None when the graph does not say."""
+    drops: bool = True
+    """False for a dropout of probability 0, which launches nothing."""
 
 
 _POINTWISE = {
@@ -128,7 +130,7 @@ def forward_kernels(node: FxNode) -> list[NodeKernel]:
         rows = sizes[0]
         return [by_rule("embedding", rows=rows, cols=max(out // max(rows, 1), 1))]
     if base.endswith("dropout") or base.endswith("_drop"):
-        return [_dropout(out)] if node.forward_ops else []
+        return [_dropout(out)] if node.forward_ops and node.drops else []
     if base in ("contiguous", "reshape"):
         moves = node.copies if node.copies is not None else base == "contiguous"
         return [pointwise("transpose", out, [out])] if moves else []

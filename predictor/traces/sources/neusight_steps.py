@@ -160,7 +160,8 @@ def _measured_ops(step: Mapping[str, Any], layout: Layout, out: Imported) -> pd.
         layout.left_out[layout.reader.name(path)] = "its op graph is not there or not read"
         return None
     raw = layout.reader.csv(path, columns=("Name", "fw_latency", "bw_latency"))
-    raw = _clean_ops(raw, graph, layout.reader.name(path), out)
+    shapes = layout.node_shapes.get(str(step["graph"]), {})
+    raw = _clean_ops(raw, graph, shapes, layout.reader.name(path), out)
     index = {name: i for i, name in enumerate(graph.nodes)}
     node = raw["Name"].map(index).to_numpy(dtype=np.int64)
     weight = graph.node_weight[node]
@@ -181,8 +182,14 @@ def _op_flag(op_sum_us: float, step_us: float) -> str:
     return "op_sum_above_step" if op_sum_us > limit * step_us else ""
 
 
-def _clean_ops(raw: pd.DataFrame, graph: MeasuredGraph, file: str, out: Imported) -> pd.DataFrame:
-    """Rows of known nodes with times that are numbers, each node once."""
+def _clean_ops(
+    raw: pd.DataFrame, graph: MeasuredGraph, shapes: Mapping[str, str], file: str, out: Imported
+) -> pd.DataFrame:
+    """Rows of known nodes with times that are numbers, each node once.
+
+    A node whose published output shape is not the graph's is another op under the same running
+    number (the AMD labels of BERT were traced with another release of the library).
+    """
     import pandas as pd
 
     raw = raw.assign(row=np.arange(len(raw)))
@@ -190,6 +197,7 @@ def _clean_ops(raw: pd.DataFrame, graph: MeasuredGraph, file: str, out: Imported
     checks = [
         ("Name", "op_not_in_graph", ~raw["Name"].isin(graph.nodes)),
         ("Name", "op_repeated", raw["Name"].duplicated()),
+        ("Name", "op_not_of_graph", _other_shape(raw, shapes)),
         *((c, "op_latency_not_a_number", ~np.isfinite(t) | (t < 0)) for c, t in times.items()),
     ]
     keep = np.ones(len(raw), dtype=bool)
@@ -203,3 +211,14 @@ def _clean_ops(raw: pd.DataFrame, graph: MeasuredGraph, file: str, out: Imported
             )  # fmt: skip
             keep &= ~bad
     return raw.assign(**times)[keep]
+
+
+def _other_shape(raw: pd.DataFrame, shapes: Mapping[str, str]) -> pd.Series[bool]:
+    """Whether a row's output shape differs from its node's; False where one is not published."""
+    import pandas as pd
+
+    if "output_shape" not in raw.columns:
+        return pd.Series(False, index=raw.index)
+    expected = raw["Name"].map(dict(shapes))
+    published = raw["output_shape"]
+    return expected.notna() & published.notna() & (expected != published.astype(str))
