@@ -174,7 +174,11 @@ def _only(values: pd.Series[str]) -> str:
 
 
 def score_group(rows: pd.DataFrame) -> dict[str, Any]:
-    """Errors, coverage and baselines of one group; baselines on the rows that have them."""
+    """Errors, coverage and baselines of one group.
+
+    A baseline is scored on the rows that have it (`n`); `own_mape` is the checkpoint's error on
+    just those rows.
+    """
     measured = rows["measured_us"].to_numpy(dtype=float)
     predicted = rows["predicted_us"].to_numpy(dtype=float)
     good = np.isfinite(predicted)
@@ -184,7 +188,11 @@ def score_group(rows: pd.DataFrame) -> dict[str, Any]:
         values = rows[f"{name}_us"].to_numpy(dtype=float)
         have = np.isfinite(values) & (values > 0)
         if have.any():
-            baselines[name] = {"n": int(have.sum()), **errors(values[have], measured[have])}
+            both = have & good
+            own = errors(predicted[both], measured[both])["mape"] if both.any() else None
+            baselines[name] = {
+                "n": int(have.sum()), **errors(values[have], measured[have]), "own_mape": own
+            }  # fmt: skip
     width = rows["upper_us"].to_numpy()[good] / rows["lower_us"].to_numpy()[good]
     return {
         "n": len(rows), "n_predicted": int(good.sum()),

@@ -50,6 +50,7 @@ def evaluation_view(evaluation: Evaluation) -> RenderableType:
     ):
         if rows:
             parts += [Text(), _table(title, rows, by, names)]
+    parts.append(Text("baseline (n: own error) where fewer rows have the baseline"))
     parts += [Text(), *_summary(evaluation.summary)]
     left = ", ".join(f"{k} {v}" for k, v in sorted(evaluation.scored.excluded.items()) if v)
     if left:
@@ -89,7 +90,9 @@ def _baseline(group: dict[str, Any], name: str) -> str:
     found = group["baselines"].get(name)
     if found is None:
         return "–"
-    mark = "" if found["n"] == group["n"] else f" ({found['n']})"
+    if found["n"] == group["n"] or found["own_mape"] is None:
+        return f"{found['mape']:.1%}"
+    mark = f" ({found['n']}: {found['own_mape']:.1%})"
     return f"{found['mape']:.1%}{mark}"
 
 
