@@ -15,6 +15,7 @@ from predictor.features.table import OP_NAMES
 from predictor.fit.recipe import Recipe
 from predictor.fit.samples import KernelSamples, StepSamples
 from predictor.graph.ops import TOKENS
+from predictor.nn.ensemble import threads
 from predictor.nn.latency_net import LatencyNet, NetConfig
 
 logger = logging.getLogger(__name__)
@@ -64,12 +65,16 @@ def fit_networks(
     recipe: Recipe, data: FitData, folder: Path | None, *, progress: bool
 ) -> list[LatencyNet]:
     """Train the recipe's networks; with a `folder`, keep `last.ckpt` there and resume from it."""
+    with threads(recipe.threads):
+        return _fit(recipe, data, folder, progress=progress)
+
+
+def _fit(recipe: Recipe, data: FitData, folder: Path | None, *, progress: bool) -> list[LatencyNet]:
     import lightning
     from lightning.pytorch.callbacks import Callback, ModelCheckpoint, TQDMProgressBar
 
     from predictor.fit.module import LatencyTraining
 
-    torch.set_num_threads(recipe.threads)
     lightning.seed_everything(recipe.seed, verbose=False)
     sampler = EpochShuffle(
         len(data.kernels.measured_us_N), recipe.optimizer.batch_size, recipe.seed

@@ -24,13 +24,13 @@ def effect_index(device: str, known: Sequence[str]) -> int:
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Run PyTorch on one thread: a program's network is small, threads cost more than they save.
+def threads(count: int) -> Iterator[None]:
+    """Run PyTorch on `count` threads, and on as many as before afterwards.
 
-    The order of every sum is then the same on all machines.
+    The order of sums, and so the last bits, depends on the number.
     """
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(count)
     try:
         yield
     finally:

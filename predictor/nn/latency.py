@@ -23,7 +23,7 @@ from predictor.graph.ops import TOKENS
 from predictor.hardware.device import Device, Software
 from predictor.hardware.peaks import MATRIX_CLASSES
 from predictor.nn.composition import step_us
-from predictor.nn.ensemble import Ensemble, effect_index, one_thread
+from predictor.nn.ensemble import Ensemble, effect_index, threads
 from predictor.nn.prediction import Interval, Prediction
 from predictor.nn.priors import (
     EFFICIENCY,
@@ -101,7 +101,7 @@ class LatencyPredictor:
     def log_ratio(self, features: NodeFeatures, device: str, edge_index_2E: Tensor) -> Tensor:
         """(N, 3) quantiles of log(device time / base time) inside a step."""
         n = len(features.token)
-        with one_thread():
+        with threads(1):  # a program is small: more cost more than they save
             return self.networks.log_ratio(
                 torch.from_numpy(features.x), torch.from_numpy(features.token), edge_index_2E,
                 torch.full((n,), effect_index(device, self.networks.devices)), torch.zeros(n),

@@ -239,8 +239,8 @@ def _label(forward_ms: float, backward_ms: float) -> dict[str, float]:
 
 
 @pytest.fixture(autouse=True)
-def own_threads() -> Iterator[None]:
-    """Training sets the number of threads for the process: put it back."""
+def one_thread() -> Iterator[None]:
+    """Networks this small are slower on several threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -128,11 +128,13 @@ def test_same_seed_same_weights(train_once: TrainOnce) -> None:
     assert weights(train_once("c", seed=1)) != weights(first)
 
 
-def test_state_of_the_random_generators_outside_does_not_matter(train_once: TrainOnce) -> None:
+def test_state_outside_does_not_matter_and_is_left_alone(train_once: TrainOnce) -> None:
     first = train_once("a", network__dropout=0.1)
     torch.manual_seed(1234)
     torch.rand(17)
+    torch.set_num_threads(2)  # the fixture puts it back
     assert weights(train_once("b", network__dropout=0.1)) == weights(first)
+    assert torch.get_num_threads() == 2
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
