@@ -134,6 +134,11 @@ def _kernels(
     return forward, backward
 
 
+def drops(keywords: str) -> bool:
+    """Whether a dropout call with these published keyword arguments drops anything."""
+    return not _NO_DROP.search(keywords)
+
+
 def _details(name: str, layout: Layout) -> dict[str, dict[str, Any]]:
     """Module stack, contiguity and dtype by node, from the raw graph or a label of the graph."""
     path = layout.graph_details(name)
@@ -149,7 +154,7 @@ def _details(name: str, layout: Layout) -> dict[str, dict[str, Any]]:
             "input_contiguous": not flags.startswith("[False"),
             "dtype": str(row["dtype"]) if isinstance(row.get("dtype"), str) else "",
             "first_input": inputs[0] if inputs else "",
-            "drops": not _NO_DROP.search(str(row.get("_kwargs", ""))),
+            "drops": drops(str(row.get("_kwargs", ""))),
         }
     return out
 

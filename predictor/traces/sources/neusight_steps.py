@@ -197,7 +197,7 @@ def _clean_ops(
     checks = [
         ("Name", "op_not_in_graph", ~raw["Name"].isin(graph.nodes)),
         ("Name", "op_repeated", raw["Name"].duplicated()),
-        ("Name", "op_not_of_graph", _other_shape(raw, shapes)),
+        ("Name", "op_not_of_graph", other_shape(raw, shapes)),
         *((c, "op_latency_not_a_number", ~np.isfinite(t) | (t < 0)) for c, t in times.items()),
     ]
     keep = np.ones(len(raw), dtype=bool)
@@ -213,7 +213,7 @@ def _clean_ops(
     return raw.assign(**times)[keep]
 
 
-def _other_shape(raw: pd.DataFrame, shapes: Mapping[str, str]) -> pd.Series[bool]:
+def other_shape(raw: pd.DataFrame, shapes: Mapping[str, str]) -> pd.Series[bool]:
     """Whether a row's output shape differs from its node's; False where one is not published."""
     import pandas as pd
 
