@@ -9,6 +9,7 @@ import importlib.util
 import itertools
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -16,6 +17,7 @@ import pytest
 
 from predictor.api import capture, load
 from predictor.checkpoint import list_releases
+from predictor.graph.ir import KernelGraph
 from predictor.hardware.catalogue import load_catalogue, resolve_device
 from predictor.hardware.device import Software
 from predictor.lower.eager import lower_eager
@@ -40,6 +42,12 @@ def network(
     return found
 
 
+@cache
+def kernels(model: str, mode: str, batch: int, seq: int | None) -> KernelGraph:
+    """Captured once for all networks."""
+    return lower_eager(capture(model, mode=mode, batch=batch, seq=seq))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("model", "mode", "seq", "batches"),
     [
@@ -52,10 +60,7 @@ def network(
 def test_doubling_the_batch_lowers_the_step_by_at_most_a_twentieth(
     network: LatencyPredictor, model: str, mode: str, seq: int | None, batches: tuple[int, ...]
 ) -> None:
-    graphs = [
-        lower_eager(capture(model, mode=mode, batch=b, seq=seq))  # type: ignore[arg-type]
-        for b in batches
-    ]
+    graphs = [kernels(model, mode, batch, seq) for batch in batches]
     for device in map(resolve_device, DEVICES):
         steps = [network.predict(g, device, Software()).step.latency_us for g in graphs]
         for smaller, larger in itertools.pairwise(steps):
