@@ -37,7 +37,16 @@ def calibrate(held_out: HeldOut, level: float) -> dict[str, Any]:
         out["isolated"][name] = _by_class(kernels, level)
         out["in_step"][name] = _by_class(ops, level)
         out["step"][name] = _by_phase(_of_kind(held_out.steps, kind), level, FALLBACK_STEP[name])
+    for scales in (out["isolated"], out["in_step"], out["step"]):
+        _unseen_at_least_seen(scales)
     return out
+
+
+def _unseen_at_least_seen(scales: dict[str, dict[str, float]]) -> None:
+    """A device never seen is never surer than a seen one: few folds can say otherwise by luck."""
+    seen, unseen = scales["seen"], scales["unseen"]
+    for key in seen.keys() & unseen.keys():
+        unseen[key] = max(unseen[key], seen[key])
 
 
 def _of_kind(rows: pd.DataFrame, kind: str) -> pd.DataFrame:

@@ -15,7 +15,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from predictor.errors import CheckpointError
-from predictor.features.columns import NodeFeatures, columns_hash, node_features, token_of
+from predictor.features.columns import (
+    COLUMNS,
+    NodeFeatures,
+    columns_hash,
+    node_features,
+    token_of,
+)
 from predictor.features.roofline import op_class_of
 from predictor.features.table import KernelTable, table_from_graph
 from predictor.graph.ir import PHASES, KernelGraph
@@ -36,6 +42,7 @@ from predictor.nn.priors import (
 from predictor.nn.release_parts import RANGES, check_calibration, networks_of
 
 Floats = NDArray[np.float64]
+_MEASURING_COLUMNS = np.isin(COLUMNS, ["isolated", "boost_room", "boost_room_x_time"])
 RANGE_SLACK = 0.25
 """How far outside the training range of its token a feature may lie, in training deviations."""
 
@@ -127,9 +134,13 @@ class LatencyPredictor:
         return np.where(learned, "learned", np.where(opaque, "opaque", "roofline")), learned
 
     def in_range(self, features: NodeFeatures) -> NDArray[np.bool_]:
-        """Whether every feature lies within what training saw for the kernel's token."""
+        """Whether every feature lies within what training saw for the kernel's token.
+
+        How a kernel was measured is no part of it: some tokens were only measured alone.
+        """
         low, high = self.range_low_TF[features.token], self.range_high_TF[features.token]
-        return np.asarray(((features.x >= low) & (features.x <= high)).all(axis=1))
+        inside = (features.x >= low) & (features.x <= high)
+        return np.asarray((inside | _MEASURING_COLUMNS).all(axis=1))
 
     def _widened(self, log_ratio: Floats, classes: NDArray[np.str_], known: bool) -> Floats:
         """Quantiles conformalised by op class for devices seen or unseen."""

@@ -48,6 +48,17 @@ def test_narrow_intervals_are_widened_by_class_and_kind() -> None:
     assert "softmax" not in scales["seen"]
 
 
+def test_a_device_never_seen_is_never_surer_than_a_seen_one() -> None:
+    rows = [
+        kernels("linear", 400, off=0.3, half=0.2),
+        kernels("linear", 400, off=1.0, half=0.2, kind="model"),
+    ]
+    held = HeldOut(kernels=pd.concat(rows), ops=pd.DataFrame(), steps=pd.DataFrame())
+    scales = calibrate(held, 0.9)["isolated"]
+    assert scales["unseen"]["matmul"] == scales["seen"]["matmul"]
+    assert scales["seen"]["matmul"] == pytest.approx(0.9 - 0.2, abs=0.02)
+
+
 def test_a_class_with_few_rows_takes_the_scale_of_all() -> None:
     rows = [kernels("linear", 200, off=1.0, half=0.2), kernels("add", MIN_ROWS - 1, off=9, half=0)]
     held = HeldOut(kernels=pd.concat(rows), ops=pd.DataFrame(), steps=pd.DataFrame())
