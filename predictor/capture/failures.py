@@ -11,14 +11,12 @@ import torch
 
 from predictor.errors import CaptureError, PredictorError
 
-PROGRAM_ERRORS: tuple[type[Exception], ...] = (
-    ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, ImportError,
-    LookupError, MemoryError, NameError, OSError, RuntimeError, StopIteration, SyntaxError,
-    TypeError, ValueError,
-)  # fmt: skip
-"""What a program can raise while it runs (`NotImplementedError` is a `RuntimeError`)."""
+PROGRAM_ERRORS: tuple[type[BaseException], ...] = (Exception, SystemExit)
+"""What a program can raise while it runs: anything, since it is the user's code with exception
+classes of its own, and it may call `sys.exit`. An interrupt passes through."""
 
 _LINE_WIDTH = 100
+_REASON_WIDTH = 300
 _LIBRARY = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
 
 _REMEDIES: Sequence[tuple[str, str]] = (
@@ -26,6 +24,23 @@ _REMEDIES: Sequence[tuple[str, str]] = (
         "FlexAttention is only supported",
         "FlexAttention cannot be captured: use torch.nn.functional.scaled_dot_product_attention "
         "(its mask or is_causal), or capture the module without it",
+    ),
+    (
+        "modified by an inplace operation",
+        "the program overwrites a value that its own backward needs, on any device: write out of "
+        "place there, or capture mode='infer'",
+    ),
+    (
+        "maximum recursion depth",
+        "the program calls itself too deeply, on any device: nest its modules less deeply",
+    ),
+    (
+        "size calculation overflowed",
+        "a tensor would have more bytes than 64 bits count: take a smaller batch or size",
+    ),
+    (
+        "NestedTensorImpl",
+        "nested tensors cannot be captured: use a padded tensor and a mask",
     ),
     (
         "missing",
@@ -58,6 +73,10 @@ _REMEDIES: Sequence[tuple[str, str]] = (
         "gather and scatter_add with dense tensors",
     ),
     (
+        "quantized::",
+        "quantised modules cannot be captured: capture the float module they were made from",
+    ),
+    (
         "no fake impl or Meta kernel",
         "the op has no shape rule in PyTorch: replace it by one with a fixed-size result, or "
         "register a fake implementation (torch.library.register_fake)",
@@ -82,7 +101,7 @@ _REMEDIES: Sequence[tuple[str, str]] = (
 """(part of a message, remedy): the first that matches."""
 
 
-def capture_failure(name: str, module: str, error: Exception) -> CaptureError:
+def capture_failure(name: str, module: str, error: BaseException) -> CaptureError:
     """The error to raise for a program that failed.
 
     Args:
@@ -97,7 +116,7 @@ def capture_failure(name: str, module: str, error: Exception) -> CaptureError:
     place = f" in {', '.join(where)}" if where else ""
     if isinstance(error, PredictorError):
         return CaptureError(f"cannot capture {name}{place}: {error}")
-    reason = _first_line(error)
+    reason = first_line(error)
     text = str(error)
     remedy = next((r for part, r in _REMEDIES if part in text), None)
     kind = type(error).__name__
@@ -119,6 +138,7 @@ def program_line(traceback: TracebackType | None) -> str:
     return found
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, cut where it is very long."""
     text = str(error).strip() or "no message"
-    return text.splitlines()[0][:300]
+    return text.splitlines()[0][:_REASON_WIDTH]

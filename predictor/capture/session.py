@@ -153,7 +153,7 @@ class Session:
         except PROGRAM_ERRORS as error:
             raise self._placed(error) from error
 
-    def _placed(self, error: Exception) -> CaptureError:
+    def _placed(self, error: BaseException) -> CaptureError:
         stack = self.recorder.module_stack
         failure = capture_failure(self.name, stack[-1] if stack else "", error)
         failure.placed = True  # type: ignore[attr-defined]

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from torch import nn
 
 from predictor import zoo
-from predictor.capture.failures import PROGRAM_ERRORS, program_line
+from predictor.capture.failures import PROGRAM_ERRORS, first_line, program_line
 from predictor.capture.torch import capture_module
 from predictor.errors import CaptureError, NotYetError, UnknownTargetError
 from predictor.graph.ir import OpGraph
@@ -174,8 +174,6 @@ def _described(value: object) -> str:
     return type(value).__name__
 
 
-def _said(error: Exception) -> str:
+def _said(error: BaseException) -> str:
     line = program_line(error.__traceback__)
-    text = (str(error).strip() or "no message").splitlines()[0]
-    kind = type(error).__name__
-    return f"{kind}: {text}" + (f" ({line})" if line else "")
+    return f"{type(error).__name__}: {first_line(error)}" + (f" ({line})" if line else "")

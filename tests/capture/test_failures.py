@@ -1,5 +1,7 @@
 """A program that cannot be captured is told where, why and what to pass instead."""
 
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -31,6 +33,22 @@ def own(x):
     raise OwnError("no such expert")
 
 
+class RootError(Exception):
+    """A class of its own, below none of the built-in ones."""
+
+
+def outside(x):
+    raise RootError("not a LookupError")
+
+
+def quit_now(x):
+    sys.exit(3)
+
+
+def endless(x):
+    return endless(x)
+
+
 @pytest.mark.parametrize(
     ("model", "args", "kwargs", "words"),
     [
@@ -48,6 +66,10 @@ def own(x):
         (nn.LazyLinear(4), torch.ones(2, 4), None, ["lazy module", "run it once"]),
         (Call(lambda x: x.to_sparse()), torch.ones(2, 4), None, ["cannot capture Call"]),
         (Call(own), torch.ones(2, 4), None, ["in own", "no such expert"]),
+        (Call(outside), torch.ones(2, 4), None, ["in outside", "RootError: not a LookupError"]),
+        (Call(quit_now), torch.ones(2, 4), None, ["in quit_now", "SystemExit: 3"]),
+        (Call(endless), torch.ones(2, 4), None, ["RecursionError", "less deeply"]),
+        (Call(lambda x: x.new_empty(1 << 62)), torch.ones(2), None, ["64 bits"]),
         (Call(lambda x: x.view(torch.uint1)), torch.ones(2, dtype=torch.uint8), None, ["uint1"]),
     ],
 )
@@ -76,6 +98,20 @@ def test_a_parameter_from_outside():
     outside = nn.Parameter(torch.ones(4))
     with pytest.raises(CaptureError, match="register it in the module"):
         capture_module(Call(lambda x: x * outside), torch.ones(4))
+
+
+def test_a_write_that_breaks_the_backward():
+    model = nn.Sequential(nn.Linear(4, 4), Call(lambda x: x.relu_().mul_(2)))
+    with pytest.raises(CaptureError, match="write out of place"):
+        capture_module(model, torch.ones(2, 4), mode="train")
+
+
+def test_an_interrupt_passes_through():
+    def interrupt(x):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        capture_module(Call(interrupt), torch.ones(2, 4))
 
 
 def test_nothing_to_train():

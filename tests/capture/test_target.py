@@ -102,6 +102,9 @@ def test_what_a_file_can_get_wrong(file, function, options, kind, words):
         ("import nowhere_to_be_found", "No module named 'nowhere_to_be_found'"),
         ("def broken(:\n", "SyntaxError"),
         ("1 / 0\n", "ZeroDivisionError"),
+        ("raise SystemExit(3)\n", "SystemExit: 3 (bad.py:1"),
+        ("class Own(Exception): ...\nraise Own('at the top')\n", "Own: at the top"),
+        ("raise ValueError('x' * 100_000)\n", "x" * 300 + " (bad.py:1"),
     ],
 )
 def test_a_file_that_does_not_import(tmp_path, text, words):
