@@ -29,9 +29,9 @@ def data():
 def test_rows_kept(data):
     assert len(data.kernels) == 331_882
     assert len(data.steps) == 99
-    assert len(data.ops) == 8_793
+    assert len(data.ops) == 8_753
     assert len(data.peers) == 489
-    assert not data.dropped
+    assert data.dropped == {"op_not_of_graph": 40}
 
 
 def test_flags(data):
