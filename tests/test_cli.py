@@ -19,6 +19,11 @@ def make():
     return torch.nn.Linear(16, 32), torch.empty(8, 16)
 
 
+def chatty():
+    print("building")
+    return make()
+
+
 def broken():
     raise ValueError("no such thing")
 """
@@ -124,6 +129,17 @@ def test_estimate_json_is_pure_and_whole(
     assert [p.name for p in path.parent.iterdir()] == ["e.json"]
 
 
+def test_what_a_program_prints_is_no_result(
+    target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chatty = target.replace(":make", ":chatty")
+    for command in (("estimate", "--device"), ("compare", "--devices")):
+        assert run(command[0], chatty, command[1], "nvidia-t4", "--json", "-") == 0
+        out, err = capsys.readouterr()
+        json.loads(out)
+        assert err == "building\n"
+
+
 def test_several_devices_give_an_array(target: str, capsys: pytest.CaptureFixture[str]) -> None:
     devices = ("--device", "nvidia-t4", "--device", "nvidia-l4")
     assert run("estimate", target, *devices, "--json", "-", "--tf32") == 0
@@ -197,8 +213,13 @@ def test_bad_input_is_one_line(
     assert "no folder" in refused(capsys, "evaluate", "neusight", "--data", f"{tmp_path}/no")
     assert "no source 'x'" in refused(capsys, "import", "x", str(tmp_path), "--out", "o")
     (tmp_path / "file").touch()
-    inside = ("--json", f"{tmp_path}/file/x.json")
-    assert "file" in refused(capsys, "estimate", target, *t4, *inside)
+    for file in (f"{tmp_path}/file/x.json", f"{tmp_path}/file/new/x.json", str(tmp_path), ""):
+        assert "name a file" in refused(capsys, "estimate", target, *t4, "--json", file)
+        assert "name a file" in refused(capsys, "compare", target, "--devices", "x", "--json", file)
+    assert "name a file" in refused(capsys, "capture", target, "--out", str(tmp_path))
+    rows = ("--data", str(tmp_path), "--rows", str(tmp_path))
+    assert "name a file" in refused(capsys, "evaluate", "neusight", *rows)
+    assert sorted(p.name for p in tmp_path.iterdir() if p.is_file()) == ["file", "program.py"]
 
 
 def test_debug_shows_the_traceback_wherever_it_stands(target: str) -> None:
@@ -215,8 +236,8 @@ def test_debug_shows_the_traceback_wherever_it_stands(target: str) -> None:
 @pytest.mark.parametrize(
     "flags",
     [
-        "--compile", "--gpus 8", "--plan dp=8", "--dim n=3", "--adapter d", "--html f.html",
-        "--perfetto f.json",
+        "--compile", "--gpus 8", "--gpus 0", "--plan dp=8", "--dim n=3", "--adapter d",
+        "--html f.html", "--perfetto f.json",
     ],
 )  # fmt: skip
 def test_flags_that_do_not_work_yet(

@@ -12,7 +12,7 @@ import typer
 
 from predictor.commands import options
 from predictor.commands.later import refuse_given
-from predictor.commands.output import say, show, write_json
+from predictor.commands.output import check_files, say, show, write_json
 from predictor.errors import DataError, NotYetError, RecipeError
 
 SOURCES: tuple[str, ...] = ("neusight",)
@@ -73,6 +73,7 @@ def evaluate(
 ) -> None:
     """Score a checkpoint on measured data, by device, phase and op class, with baselines."""
     refuse_given(adapter=adapter)
+    check_files(json=json, rows=rows)
     _check_source(suite)
     _check_exists(data)
     from predictor.fit.evaluate import evaluate as run_evaluation

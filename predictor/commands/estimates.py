@@ -10,7 +10,7 @@ import typer
 from predictor import api
 from predictor.commands import options
 from predictor.commands.later import refuse_given
-from predictor.commands.output import say, show, write_json
+from predictor.commands.output import check_files, prints_aside, say, show, write_json
 
 
 def estimate(
@@ -45,13 +45,16 @@ def estimate(
         compile=compile_, dim=dim, gpus=gpus, plan=plan, adapter=adapter, html=html,
         perfetto=perfetto,
     )  # fmt: skip
+    check_files(json=json)
     from predictor.hardware.catalogue import resolve_device
 
     devices = [resolve_device(name) for name in device]  # before the capture: fail early
     network = api.load(checkpoint)
-    graph = api.capture(
-        target, mode=options.mode_of(train), batch=batch, seq=seq, dtype=dtype, optimizer=optimizer
-    )
+    with prints_aside():
+        graph = api.capture(
+            target, mode=options.mode_of(train), batch=batch, seq=seq, dtype=dtype,
+            optimizer=optimizer,
+        )  # fmt: skip
     estimates = [
         api.estimate(graph, device=one, checkpoint=network, matmul_tf32=tf32) for one in devices
     ]
@@ -88,17 +91,19 @@ def compare(
 ) -> None:
     """One program on several devices: step, interval, memory and throughput, one row each."""
     refuse_given(compile=compile_, dim=dim, gpus=gpus, plan=plan, adapter=adapter)
-    comparison = api.compare(
-        target,
-        devices=[name.strip() for name in devices.split(",") if name.strip()],
-        mode=options.mode_of(train),
-        batch=batch,
-        seq=seq,
-        dtype=dtype,
-        optimizer=optimizer,
-        checkpoint=checkpoint,
-        matmul_tf32=tf32,
-    )
+    check_files(json=json)
+    with prints_aside():
+        comparison = api.compare(
+            target,
+            devices=[name.strip() for name in devices.split(",") if name.strip()],
+            mode=options.mode_of(train),
+            batch=batch,
+            seq=seq,
+            dtype=dtype,
+            optimizer=optimizer,
+            checkpoint=checkpoint,
+            matmul_tf32=tf32,
+        )
     if json is not None:
         write_json(comparison.to_json(), json)
     if json != "-":
@@ -119,9 +124,12 @@ def capture(
     from predictor.graph.serialize import save_graph
 
     refuse_given(dim=dim)
-    graph = api.capture(
-        target, mode=options.mode_of(train), batch=batch, seq=seq, dtype=dtype, optimizer=optimizer
-    )
+    check_files(out=out)
+    with prints_aside():
+        graph = api.capture(
+            target, mode=options.mode_of(train), batch=batch, seq=seq, dtype=dtype,
+            optimizer=optimizer,
+        )  # fmt: skip
     save_graph(graph, out)
     say(f"{out}: {len(graph.nodes):,} framework calls, {graph.workload.parameters:,} parameters")
 

@@ -49,7 +49,7 @@ def refuse_given(**flags: object) -> None:
         NotYetError: names the flag and what works instead.
     """
     for name, value in flags.items():
-        if value not in (None, False, [], ()):
+        if value is not None and value is not False and value not in ([], ()):
             raise refuse(f"--{name}")
 
 

@@ -6,8 +6,11 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
+
+import typer
 
 from predictor.atomic import write_text
 from predictor.report.text import MIN_WIDTH, plain_text
@@ -38,6 +41,33 @@ def say(text: str) -> None:
 def note(text: str) -> None:
     """Print a line that is not a result (progress, where a file went)."""
     sys.stderr.write(f"{text}\n")
+
+
+def prints_aside() -> AbstractContextManager[TextIO]:
+    """What the user's program prints meanwhile goes to standard error: results stay pure."""
+    return redirect_stdout(sys.stderr)
+
+
+def check_files(**files: str | Path | None) -> None:
+    """Refuse names that no file can have, before any work is done.
+
+    Args:
+        files: names by flag; None and `-` pass.
+
+    Raises:
+        typer.BadParameter: it is empty, a folder, or below something that is no folder.
+    """
+    for flag, file in files.items():
+        if file is None or file == STDOUT:
+            continue
+        path, hint = Path(file), f"--{flag}"
+        if not str(file) or path.is_dir():
+            raise typer.BadParameter(f"{str(file)!r} is no file: name a file", param_hint=hint)
+        above = next(parent for parent in path.absolute().parents if parent.exists())
+        if not above.is_dir():
+            raise typer.BadParameter(
+                f"{str(file)!r}: {above} is no folder: name a file in a folder", param_hint=hint
+            )
 
 
 def write_json(value: Mapping[str, object] | Sequence[object], file: str) -> None:
