@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -200,8 +201,10 @@ def _find(name_or_dir: str | Path) -> tuple[Path, bool]:
         shipped = root / text
         if (shipped / CONFIG).is_file():
             return shipped, True
-    path = Path(name_or_dir).expanduser()
-    if path.is_dir():
+    path = Path(name_or_dir)
+    if text.startswith("~") and not path.is_dir():
+        path = Path(os.path.expanduser(path))  # leaves an unknown user's as it is
+    if text and path.is_dir():
         return path, False
     if path.is_file():
         raise CheckpointError(f"{path} is a file; a checkpoint is a folder with {', '.join(FILES)}")
@@ -225,7 +228,7 @@ def _missing(folder: Path, file: str) -> str:
 def _read_json(path: Path) -> dict[str, object]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON ({error}); {_RETRAIN}") from error
     if not isinstance(value, dict):
         raise CheckpointError(f"{path} holds a {type(value).__name__}, not an object; {_RETRAIN}")

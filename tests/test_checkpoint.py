@@ -111,7 +111,7 @@ def test_unknown_key_and_missing_key(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("file", [CONFIG, METRICS])
-@pytest.mark.parametrize("text", ["{", "[1]", "\xff"])
+@pytest.mark.parametrize("text", ["{", "[1]", "\xff", "[" * 100_000])
 def test_json_that_is_not_an_object(folder: Path, file: str, text: str) -> None:
     (folder / file).write_text(text, encoding="latin-1")
     with pytest.raises(CheckpointError, match=file):
@@ -186,8 +186,9 @@ def test_names_are_immutable_unless_told(folder: Path) -> None:
 def test_unknown_names(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no checkpoint 'base-v999'; shipped"):
         load_release("base-v999")
-    with pytest.raises(CheckpointError, match="no checkpoint"):
-        load_release(tmp_path / "nowhere")
+    for nowhere in (tmp_path / "nowhere", "", "~no-such-user/base-v1", "\0"):
+        with pytest.raises(CheckpointError, match="no checkpoint"):
+            load_release(nowhere)
     (tmp_path / "file.safetensors").write_bytes(b"")
     with pytest.raises(CheckpointError, match="is a file"):
         load_release(tmp_path / "file.safetensors")

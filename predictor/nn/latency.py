@@ -39,7 +39,7 @@ from predictor.nn.priors import (
     SPREAD,
     SPREAD_DEFAULT,
 )
-from predictor.nn.release_parts import RANGES, check_calibration, networks_of
+from predictor.nn.release_parts import RANGES, check_calibration, check_columns, networks_of
 
 Floats = NDArray[np.float64]
 _MEASURING_COLUMNS = np.isin(COLUMNS, ["isolated", "boost_room", "boost_room_x_time"])
@@ -241,6 +241,7 @@ def load_predictor(release: ReleaseLike) -> LatencyPredictor:
         )
     calibration = _mapping(release, "calibration")
     try:
+        check_columns(features, release.config.get("vocabulary"))
         check_calibration(calibration)
         nets = networks_of(model, release.tensors)
     except (TypeError, ValueError, RuntimeError) as error:

@@ -23,6 +23,8 @@ SIZES: Mapping[str, int] = {"features": len(COLUMNS), "tokens": len(TOKENS)}
 """Sizes that this version of the package decides."""
 PER_OP = "host_op"
 """The weights (kinds of timing, ops) that have a column an op."""
+LARGEST_SCALE = 10.0
+"""Of an interval, in units of log latency: a factor of 22,000 either way."""
 _MODEL_KINDS: Mapping[str, type] = {
     "network": dict, "members": int, "devices": list, "learned": list,
 }  # fmt: skip
@@ -128,11 +130,21 @@ def check_calibration(calibration: Mapping[str, Any]) -> None:
             scales = by_kind.get(kind) if isinstance(by_kind, dict) else None
             if not isinstance(scales, dict) or needed not in scales:
                 raise ValueError(f"calibration.{context}.{kind}.{needed} is missing")
+            low = 0.0 if context == "step" else -LARGEST_SCALE  # a half width, or its correction
             for name, value in scales.items():
-                if not _is_number(value):
+                if not _is_number(value) or not low <= value <= LARGEST_SCALE:
                     raise ValueError(
-                        f"calibration.{context}.{kind}.{name} is {value!r}, not a number"
+                        f"calibration.{context}.{kind}.{name} is {value!r}, not a number from "
+                        f"{low:g} to {LARGEST_SCALE:g}"
                     )
+
+
+def check_columns(features: Mapping[str, Any], vocabulary: object) -> None:
+    """Names behind the weights: the columns and tokens of this version, in its order."""
+    if features.get("columns") != list(COLUMNS):
+        raise ValueError("features.columns are not those that features.hash stands for")
+    if vocabulary != list(TOKENS):
+        raise ValueError("vocabulary: its tokens are not those of this version, in its order")
 
 
 def _is_number(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -9,9 +10,11 @@ import torch
 
 from predictor.checkpoint import Release
 from predictor.errors import CheckpointError
-from predictor.features.columns import COLUMNS
+from predictor.features.columns import COLUMNS, columns_hash
 from predictor.features.table import OP_NAMES
+from predictor.graph.ops import TOKENS
 from predictor.nn.latency import load_predictor
+from predictor.nn.release_parts import check_calibration
 
 Tensors = dict[str, torch.Tensor]
 MakeRelease = Callable[..., Release]
@@ -133,6 +136,36 @@ def test_unknown_network_key_and_wrong_sizes(make_release: MakeRelease) -> None:
                     {"tokens": 2}, {"features": 9}):  # fmt: skip
         with pytest.raises(CheckpointError, match="random-v1"):
             load_predictor(make_release(network={**network, **changes}))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"vocabulary": []},
+        {"vocabulary": None},
+        {"vocabulary": list(TOKENS)[::-1]},
+        {"features": {"hash": columns_hash(), "columns": list(COLUMNS)[::-1]}},
+        {"features": {"hash": columns_hash()}},
+    ],
+)
+def test_weights_stand_for_the_names_of_this_version(make_release: MakeRelease, config) -> None:
+    with pytest.raises(CheckpointError, match=r"random-v1.*(vocabulary|features.columns)"):
+        load_predictor(make_release(config=config))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e300, "wide", True])
+def test_a_scale_that_makes_no_interval(value: object) -> None:
+    for context, entry in (("step", "total"), ("in_step", "matmul")):
+        scales = {**STEP["seen"], "default": 0.1, entry: value}
+        with pytest.raises(ValueError, match=f"calibration.{context}.seen.{entry} is"):
+            check_calibration({**WHOLE, context: {"seen": scales, "unseen": scales}})
+
+
+def test_kernel_scales_may_narrow_and_step_scales_may_not() -> None:
+    narrow = {"seen": {"default": -0.1}, "unseen": {"default": -0.1}}
+    check_calibration({**WHOLE, "in_step": narrow, "isolated": narrow})
+    with pytest.raises(ValueError, match=r"step\.seen\.total is -0\.1, not a number from 0 to"):
+        check_calibration({**WHOLE, "step": {"seen": {"total": -0.1}, "unseen": {"total": 0.1}}})
 
 
 SCALES = {"seen": {"default": 0.1}, "unseen": {"default": 0.1}}
