@@ -71,6 +71,7 @@ def estimate(
     checkpoint: Checkpoint = DEFAULT_CHECKPOINT,
     software: Software | None = None,
     matmul_tf32: bool | None = None,
+    allow_opaque: bool = False,
 ) -> Estimate:
     """Latency, memory and coverage of a program on a device nobody needs to own.
 
@@ -87,6 +88,8 @@ def estimate(
         checkpoint: shipped name, folder, or what `load` gave.
         software: context of the run; PyTorch's defaults when not given.
         matmul_tf32: whether fp32 matrix products may use TF32 (PyTorch's default: no).
+        allow_opaque: take a call without a cost rule as an opaque kernel (its memory traffic, with
+            a wide interval) instead of raising `CostRuleError`.
 
     Returns:
         The estimate. A program that does not fit keeps its latency, marked hypothetical, with
@@ -105,7 +108,7 @@ def estimate(
     graph = capture(
         target, inputs, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch, seq=seq, loss=loss
     )
-    kernels = _lower(graph)
+    kernels = _lower(graph, allow_opaque=allow_opaque)
     context = _software(graph, software, matmul_tf32)
     return _estimate(graph, kernels, found, network, context)
 
@@ -124,6 +127,7 @@ def compare(
     checkpoint: Checkpoint = DEFAULT_CHECKPOINT,
     software: Software | None = None,
     matmul_tf32: bool | None = None,
+    allow_opaque: bool = False,
 ) -> Comparison:
     """One program on several devices, captured once. Arguments as for `estimate`.
 
@@ -143,7 +147,7 @@ def compare(
     graph = capture(
         target, inputs, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch, seq=seq, loss=loss
     )
-    kernels = _lower(graph)
+    kernels = _lower(graph, allow_opaque=allow_opaque)
     context = _software(graph, software, matmul_tf32)
     estimates, refused = [], {}
     for device in found:
@@ -160,10 +164,10 @@ def _build(release: Release) -> Predictor:
     return load_predictor(release)
 
 
-def _lower(graph: OpGraph) -> KernelGraph:
+def _lower(graph: OpGraph, *, allow_opaque: bool) -> KernelGraph:
     from predictor.lower.eager import lower_eager
 
-    return lower_eager(graph)
+    return lower_eager(graph, allow_opaque=allow_opaque)
 
 
 def _estimate(

@@ -24,6 +24,15 @@ def chatty():
     return make()
 
 
+class Singular(torch.nn.Module):
+    def forward(self, x):
+        return torch.linalg.svd(x)
+
+
+def singular():
+    return Singular(), torch.empty(8, 8)
+
+
 def broken():
     raise ValueError("no such thing")
 """
@@ -220,6 +229,21 @@ def test_bad_input_is_one_line(
     rows = ("--data", str(tmp_path), "--rows", str(tmp_path))
     assert "name a file" in refused(capsys, "evaluate", "neusight", *rows)
     assert sorted(p.name for p in tmp_path.iterdir() if p.is_file()) == ["file", "program.py"]
+
+
+def test_calls_without_a_rule_are_opaque_when_allowed(
+    target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    singular = target.replace(":make", ":singular")
+    err = refused(capsys, "estimate", singular, "--device", "nvidia-t4")
+    assert "'aten._linalg_svd'" in err
+    assert "--allow-opaque" in err
+    for command in (("estimate", "--device"), ("compare", "--devices")):
+        arguments = (command[0], singular, command[1], "nvidia-t4", "--allow-opaque")
+        assert run(*arguments, "--json", "-") == 0
+        document = json.loads(capsys.readouterr().out)
+        if command[0] == "estimate":
+            assert [k["op_class"] for k in document["kernels"]] == ["opaque"]
 
 
 def test_debug_shows_the_traceback_wherever_it_stands(target: str) -> None:

@@ -28,6 +28,7 @@ def estimate(
     optimizer: options.Optimizer = None,
     checkpoint: options.Checkpoint = options.CHECKPOINT_DEFAULT,
     tf32: options.Tf32 = False,
+    allow_opaque: options.AllowOpaque = False,
     json: options.Json = None,
     compile_: options.Compile = False,
     dim: options.Dim = None,
@@ -56,7 +57,10 @@ def estimate(
             optimizer=optimizer,
         )  # fmt: skip
     estimates = [
-        api.estimate(graph, device=one, checkpoint=network, matmul_tf32=tf32) for one in devices
+        api.estimate(
+            graph, device=one, checkpoint=network, matmul_tf32=tf32, allow_opaque=allow_opaque
+        )
+        for one in devices
     ]
     if json is not None:
         rows = [e.to_json() for e in estimates]
@@ -82,6 +86,7 @@ def compare(
     optimizer: options.Optimizer = None,
     checkpoint: options.Checkpoint = options.CHECKPOINT_DEFAULT,
     tf32: options.Tf32 = False,
+    allow_opaque: options.AllowOpaque = False,
     json: options.Json = None,
     compile_: options.Compile = False,
     dim: options.Dim = None,
@@ -103,6 +108,7 @@ def compare(
             optimizer=optimizer,
             checkpoint=checkpoint,
             matmul_tf32=tf32,
+            allow_opaque=allow_opaque,
         )
     if json is not None:
         write_json(comparison.to_json(), json)

@@ -37,6 +37,12 @@ Checkpoint = Annotated[
 Tf32 = Annotated[
     bool, typer.Option("--tf32", help="Allow TF32 in fp32 matrix products (PyTorch: off).")
 ]
+AllowOpaque = Annotated[
+    bool,
+    typer.Option(
+        "--allow-opaque", help="Take calls without a cost rule as opaque kernels: a wide interval."
+    ),
+]
 Json = Annotated[
     str | None, typer.Option("--json", metavar="FILE", help="Write JSON; - is standard output.")
 ]

@@ -161,7 +161,7 @@ ROWS: tuple[Row, ...] = (
     Row("embedding", movement.embedding, "embedding"),
     Row("embedding", movement.embedding_bag, "_embedding_bag _embedding_bag_forward_only"),
     Row("embedding_backward", movement.embedding_backward,
-        "embedding_dense_backward _embedding_bag_dense_backward"),
+        "embedding_dense_backward _embedding_bag_dense_backward _embedding_bag_backward"),
     Row("gather", movement.gather, "index index_select gather take take_along_dim masked_select "
         "_unsafe_index unfold_copy"),
     Row("scatter", movement.scatter,
@@ -175,7 +175,8 @@ ROWS: tuple[Row, ...] = (
         "pixel_shuffle pixel_unshuffle channel_shuffle im2col col2im reflection_pad1d "
         "reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d "
         "select_scatter slice_scatter diagonal_scatter as_strided_scatter rot90 diag_embed "
-        "block_diag tile permute_copy transpose_copy view_copy split_with_sizes_copy "
+        "_pack_padded_sequence block_diag tile permute_copy transpose_copy view_copy "
+        "split_with_sizes_copy "
         "reflection_pad1d_backward reflection_pad2d_backward reflection_pad3d_backward "
         "replication_pad2d_backward replication_pad1d_backward"),
     Row("copy", movement.padded,

@@ -66,8 +66,9 @@ def _drafts(node: OpNode, *, allow_opaque: bool) -> Sequence[Draft]:
         if not allow_opaque:
             where = f" in module {node.module!r}" if node.module else ""
             raise CostRuleError(
-                f"no cost rule for {op!r}{where} ({node.phase}); allow opaque kernels, or add it "
-                "to a row of predictor/lower/aten_table.py"
+                f"no cost rule for {op!r}{where} ({node.phase}): allow opaque kernels "
+                "(--allow-opaque, allow_opaque=True), or add it to a row of "
+                "predictor/lower/aten_table.py"
             )
         return _opaque(node)
     return row[1](node, row[0])

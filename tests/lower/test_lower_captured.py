@@ -47,6 +47,33 @@ def test_linear():
     assert total(lowered(layer, needed, mode="train")) == 201_326_592
 
 
+@pytest.mark.parametrize("kind", ["sum", "mean", "max"])
+def test_bags_of_embeddings_train(kind):
+    table = nn.EmbeddingBag(100, 8, mode=kind, device="meta")
+    ids, starts = zeros(50, dtype=torch.int64), zeros(3, dtype=torch.int64)
+    graph = lowered(table, ids, starts, mode="train")
+    (scatter,) = (k for k in graph.kernels if k.op == "embedding_backward")
+    assert dict(scatter.dims) == {"rows": 50, "cols": 8}
+    assert scatter.write_bytes == 50 * 8 * 4
+    gradient = next(k for k in graph.kernels if k.op == "fill" and k.dims["numel"] == 100 * 8)
+    assert gradient.phase == "backward"
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_packed_sequences(mode):
+    lengths = torch.tensor([7, 5, 3, 2])
+
+    def call(layer, x):
+        packed, _ = layer(nn.utils.rnn.pack_padded_sequence(x, lengths))
+        return nn.utils.rnn.pad_packed_sequence(packed)[0]
+
+    graph = lowered(Call(call, nn.LSTM(64, 32, device="meta")), zeros(7, 4, 64), mode=mode)
+    first, *others = (k for k in graph.kernels if k.phase == "forward")
+    assert (first.op, first.dims["numel"]) == ("copy", 17 * 64)
+    (layer,) = (k for k in others if k.op == "rnn")
+    assert layer.dims["steps"] == 7
+
+
 def test_self_attention_grows_faster_than_the_sequence():
     layer = nn.MultiheadAttention(448, 8, batch_first=True, device="meta")
     module = Call(lambda a, x: a(x, x, x)[0], layer)
