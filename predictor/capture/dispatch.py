@@ -55,7 +55,8 @@ HOST_OPERANDS: dict[str, int] = {"aten._pack_padded_sequence": 1, "aten._pad_pac
 DATA_REMEDY = (
     "capture knows values that follow from inputs and constants, not those that depend on "
     "parameters or random numbers: pass the value as a Python number, use a fixed-size form "
-    "(`torch.where`, a mask multiplied in, `output_size=`), or capture the part around it"
+    "(`torch.where`, a mask multiplied in, `output_size=`), capture the part around it, or, where "
+    "it follows from an input on the meta device, give that input its values (on the CPU)"
 )
 
 
@@ -204,7 +205,8 @@ class RecordDispatch(TorchDispatchMode):
         if isinstance(tensor, torch.nn.Parameter):
             raise CaptureError(
                 f"a parameter of shape {tuple(tensor.shape)} is used but was not passed in: "
-                "register it in the module (or hand its module over as an argument)"
+                "register it in the module (or hand its module over as an argument); a method "
+                "under torch.compile keeps the module of before: capture it uncompiled"
             )
         known = self._lifted.get(id(tensor))
         if known is None:

@@ -73,6 +73,10 @@ _REMEDIES: Sequence[tuple[str, str]] = (
         "gather and scatter_add with dense tensors",
     ),
     (
+        "Expected inputs of BF16 type",
+        "grouped matrix products are captured in bf16 only: take dtype='bf16' (--dtype bf16)",
+    ),
+    (
         "quantized::",
         "quantised modules cannot be captured: capture the float module they were made from",
     ),

@@ -40,6 +40,8 @@ class MetaCopy:
         self._originals: list[torch.Tensor] = []
         self.tensors: list[torch.Tensor] = []
         """Every dense tensor made, in order."""
+        self.compiled = False
+        """Whether a module was under `torch.compile`; its copy is not."""
 
     def __call__(self, value: Any) -> Any:
         """The copy of any object: modules, pytrees of tensors, optimizers."""
@@ -98,15 +100,24 @@ class MetaCopy:
         modules = [m for m in root.modules() if id(m) not in self._memo]
         for tensor in (*root.parameters(), *root.buffers()):
             self.tensor(tensor)
-        own = [m for m in modules if not hasattr(type(m), "__deepcopy__")]
+        own = [m for m in modules if not hasattr(type(m), "__deepcopy__") and m is uncompiled(m)]
         for module in own:
             self._memo[id(module)] = object.__new__(type(module))
             self._kept.append(module)
         with _DeepMeta(self):
+            for module in modules:
+                inner = uncompiled(module)
+                if inner is not module:  # whoever holds the wrapper gets what it wraps
+                    self._memo[id(module)] = self._copied(inner)
+                    self._kept.append(module)
+                    self.compiled = True
             for module in own:
                 shell = self._memo[id(module)]
                 for name, value in module.__dict__.items():
                     shell.__dict__[name] = self._copied(value)
+                if shell.__dict__.get(_COMPILED_CALL) is not None:
+                    shell.__dict__[_COMPILED_CALL] = None
+                    self.compiled = True
 
     def _copied(self, value: Any) -> Any:
         if isinstance(value, _IMMUTABLE):
@@ -142,6 +153,13 @@ class _DeepMeta(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+def uncompiled(module: nn.Module) -> nn.Module:
+    """The module inside `torch.compile(module)`; any other module as it is."""
+    while isinstance(inner := getattr(module, "_orig_mod", None), nn.Module):
+        module = inner
+    return module
+
+
 def _modules_in(value: Any) -> list[nn.Module]:
     if isinstance(value, nn.Module):
         return [value]
@@ -170,6 +188,8 @@ def _check_copyable(tensor: torch.Tensor) -> None:
     dtype_name(tensor.dtype)
 
 
+_COMPILED_CALL = "_compiled_call_impl"
+"""Where `module.compile()` keeps the compiled forward."""
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
 
 

@@ -206,6 +206,8 @@ class Session:
                 f"cannot capture {self.name}: no call on its tensors was seen; pass the module "
                 "and the tensors that the program uses as arguments, not through globals"
             )
+        if self.copy.compiled:
+            self.warnings.append("torch.compile is left out: the program is taken as eager PyTorch")
         if self.known.reads:
             self.warnings.append(
                 "the program reads tensor values (`.item()`, branches, masks), taken from the "

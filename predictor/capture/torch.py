@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from predictor.capture.losses import Loss, step_loss
+from predictor.capture.metacopy import uncompiled
 from predictor.capture.optimizers import record_update, watch
 from predictor.capture.session import Session
 from predictor.errors import CaptureError
@@ -64,8 +65,7 @@ def capture_module(
     _check(mode=mode, optimizer=optimizer, amp=amp, dtype=dtype)
     if not isinstance(module, nn.Module):
         raise CaptureError(f"expected an nn.Module, got {type(module).__name__}")
-    module = getattr(module, "_orig_mod", module)  # the module inside torch.compile
-    session = Session(name or type(module).__name__, amp)
+    session = Session(name or type(uncompiled(module)).__name__, amp)
     twin = session.take_module(module)
     given, named = session.take_inputs((_positional(args), dict(kwargs or {})))
     if dtype is not None:

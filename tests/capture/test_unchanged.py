@@ -32,6 +32,33 @@ class Stateful(nn.Module):
         return x if keep else x * 2
 
 
+def _compiled_call(layer):
+    layer.compile()
+    return layer
+
+
+@pytest.mark.parametrize(
+    "compiled",
+    [
+        lambda: torch.compile(nn.Sequential(nn.Linear(4, 4), nn.ReLU())),
+        lambda: _compiled_call(nn.Sequential(nn.Linear(4, 4), nn.ReLU())),
+        lambda: nn.Sequential(torch.compile(nn.Linear(4, 4)), nn.ReLU()),
+        lambda: nn.Sequential(_compiled_call(nn.Linear(4, 4)), torch.compile(nn.ReLU())),
+        lambda: torch.compile(torch.fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))),
+    ],
+)
+def test_torch_compile_is_left_out_at_any_depth(compiled):
+    eager = capture_module(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.ones(2, 4))
+    model = compiled()
+    graph = capture_module(model, torch.ones(2, 4))
+    assert [n.op for n in graph.nodes] == [n.op for n in eager.nodes]
+    assert graph.workload.parameters == 20
+    assert any("torch.compile is left out" in warning for warning in graph.workload.warnings)
+    step = capture_step(lambda m, x: m(x), (model, torch.ones(2, 4)))
+    assert [n.op for n in step.nodes] == [n.op for n in eager.nodes]
+    assert not eager.workload.warnings
+
+
 def _state(model):
     return copy.deepcopy(model.state_dict())
 
