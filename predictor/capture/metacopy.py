@@ -100,24 +100,28 @@ class MetaCopy:
         modules = [m for m in root.modules() if id(m) not in self._memo]
         for tensor in (*root.parameters(), *root.buffers()):
             self.tensor(tensor)
-        own = [m for m in modules if not hasattr(type(m), "__deepcopy__") and m is uncompiled(m)]
-        for module in own:
+        inner = {m: uncompiled(m) for m in modules}
+        plain = [m for m in modules if not hasattr(type(m), "__deepcopy__") and inner[m] is m]
+        for module in plain:
             self._memo[id(module)] = object.__new__(type(module))
-            self._kept.append(module)
+        for module in modules:  # who holds the wrapper of torch.compile gets what it wraps
+            if inner[module] is not module and id(inner[module]) in self._memo:
+                self._memo[id(module)] = self._memo[id(inner[module])]
+        self._kept.extend(modules)
+        self.compiled |= any(inner[m] is not m for m in modules)
         with _DeepMeta(self):
-            for module in modules:
-                inner = uncompiled(module)
-                if inner is not module:  # whoever holds the wrapper gets what it wraps
-                    self._memo[id(module)] = self._copied(inner)
-                    self._kept.append(module)
-                    self.compiled = True
-            for module in own:
-                shell = self._memo[id(module)]
-                for name, value in module.__dict__.items():
-                    shell.__dict__[name] = self._copied(value)
-                if shell.__dict__.get(_COMPILED_CALL) is not None:
-                    shell.__dict__[_COMPILED_CALL] = None
-                    self.compiled = True
+            for module in reversed(modules):  # parts first: a copy hook of the whole may use them
+                if inner[module] is module and not hasattr(type(module), "__deepcopy__"):
+                    self._fill(self._memo[id(module)], module)
+                elif inner[module] is not module and id(module) not in self._memo:
+                    self._memo[id(module)] = self._copied(inner[module])
+
+    def _fill(self, shell: nn.Module, module: nn.Module) -> None:
+        for name, value in module.__dict__.items():
+            shell.__dict__[name] = self._copied(value)
+        if shell.__dict__.get(_COMPILED_CALL) is not None:
+            shell.__dict__[_COMPILED_CALL] = None
+            self.compiled = True
 
     def _copied(self, value: Any) -> Any:
         if isinstance(value, _IMMUTABLE):
