@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import pickle
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import torch
 from torch.utils.data import DataLoader, Sampler
 
+from predictor.errors import CheckpointError
 from predictor.features.columns import COLUMNS
 from predictor.features.table import OP_NAMES
 from predictor.fit.recipe import Recipe
@@ -102,11 +105,32 @@ def _fit(recipe: Recipe, data: FitData, folder: Path | None, *, progress: bool) 
         default_root_dir=folder, num_sanity_val_steps=0,
     )  # fmt: skip
     last = folder / "last.ckpt" if folder is not None else None
-    resume = str(last) if last is not None and last.is_file() else None
-    if resume:
+    resume = last if last is not None and last.is_file() else None
+    if resume is not None:
+        _check_resumable(resume)
         logger.info("resuming from %s", resume)
-    trainer.fit(module, loader, ckpt_path=resume, weights_only=False)
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        trainer.fit(module, loader, ckpt_path=resume, weights_only=True)
+    except SystemExit as error:  # how Lightning ends an interrupted run, further ones ignored
+        signal.signal(signal.SIGINT, handler)
+        raise KeyboardInterrupt from error
     nets = module.nets()
     for net in nets:
         net.eval()
     return nets
+
+
+def _check_resumable(path: Path) -> None:
+    """Refuse a damaged file of an earlier run; no code in it is run.
+
+    Raises:
+        CheckpointError: it cannot be read as tensors and plain values.
+    """
+    try:
+        torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, KeyError, pickle.UnpicklingError) as error:
+        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        raise CheckpointError(
+            f"{path} cannot be resumed ({reason}): remove it, and this fit starts again"
+        ) from error

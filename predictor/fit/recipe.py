@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -104,7 +104,18 @@ def recipe_of(values: object, where: str) -> Recipe:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            known = ", ".join(_fields(first["loc"][:-1]))
+            raise RecipeError(f"{where}: unknown key {key!r}; known there: {known}") from error
         raise RecipeError(f"{where}: {key}: {first['msg']} (got {first['input']!r})") from error
+
+
+def _fields(sections: Sequence[int | str]) -> list[str]:
+    """Keys of a section of the recipe."""
+    model: type[BaseModel] = Recipe
+    for section in sections:
+        model = type(model.model_fields[str(section)].default)
+    return list(model.model_fields)
 
 
 def _set(values: dict[str, Any], key: str, text: str, path: Path) -> None:

@@ -40,8 +40,11 @@ def test_a_recipe_survives_its_own_dump(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ('name = "a-v1"\nhiden = 3\n', "hiden: Extra inputs"),
-        ('name = "a-v1"\n[network]\nhiden = 3\n', "network.hiden: Extra inputs"),
+        ('name = "a-v1"\nhiden = 3\n', "unknown key 'hiden'; known there: name, sources"),
+        (
+            'name = "a-v1"\n[network]\nhiden = 3\n',
+            "unknown key 'network.hiden'; known there: hidden",
+        ),
         ("seed = 1\n", "name: Field required"),
         ('name = "a-v1"\n[network]\nhidden = 2\n', r"network.hidden: .*greater.*4 \(got 2\)"),
         ('name = "a-v1"\n[network]\ndropout = 1.0\n', "network.dropout: .*less than 1"),
@@ -103,11 +106,11 @@ def test_overrides_take_toml_values_or_plain_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "named"),
     [
-        ("network.width", "3", r"network\.width: Extra"),
+        ("network.width", "3", r"unknown key 'network\.width'; known there: hidden"),
         ("network.hidden", "many", r"network\.hidden: .*integer"),
         ("network.hidden.more", "3", r"--set network\.hidden\.more: 'hidden' is a value"),
         ("name.more", "3", r"--set name\.more: 'name' is a value"),
-        ("nets.hidden", "3", "nets: Extra"),
+        ("nets.hidden", "3", "unknown key 'nets'; known there: name"),
         (".hidden", "3", r"--set \.hidden"),
         ("network.", "3", r"--set network\."),
         ("", "3", "--set "),

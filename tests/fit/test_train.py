@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from predictor.checkpoint import CONFIG_KEYS, FILES, Release, load_release
-from predictor.errors import DataError, RecipeError
+from predictor.errors import CheckpointError, DataError, RecipeError
 from predictor.features.columns import COLUMNS
 from predictor.fit import train as training
 from predictor.fit.module import LatencyTraining
@@ -174,14 +174,43 @@ def test_a_run_killed_in_its_second_fold_keeps_the_first(
     assert release.metrics == whole.metrics
 
 
+class Payload:
+    """Unpickled, it would write a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.write_text, (self.path, "run"))
+
+
+def test_a_damaged_or_foreign_file_is_not_resumed(
+    train_once: TrainOnce, kill_at: Callable[..., list[int]], tmp_path: Path
+) -> None:
+    kill_at(0, 2)
+    with pytest.raises(Killed):
+        train_once("run")
+    (last,) = (tmp_path / "run").rglob("last.ckpt")
+    whole = last.read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"", b"no archive"):
+        last.write_bytes(damaged)
+        with pytest.raises(CheckpointError, match=r"last\.ckpt cannot be resumed .*remove it"):
+            train_once("run")
+    torch.save({"state_dict": Payload(tmp_path / "ran")}, last)
+    with pytest.raises(CheckpointError, match="cannot be resumed"):
+        train_once("run")
+    assert not (tmp_path / "ran").exists()
+
+
 def test_ctrl_c_leaves_no_release(
     train_once: TrainOnce, kill_at: Callable[..., list[int]], tmp_path: Path
 ) -> None:
     kill_at(0, 1, KeyboardInterrupt)
     handler = signal.getsignal(signal.SIGINT)
     try:
-        with pytest.raises((KeyboardInterrupt, SystemExit)):
+        with pytest.raises(KeyboardInterrupt):
             train_once("run")
+        assert signal.getsignal(signal.SIGINT) is handler
     finally:
         signal.signal(signal.SIGINT, handler)
     assert not (tmp_path / "run/release").exists()
