@@ -49,3 +49,7 @@ class CheckpointError(PredictorError):
 
 class NotYetError(PredictorError):
     """The option is part of the command line's contract but does not work yet."""
+
+
+class MissingExtraError(PredictorError):
+    """The command needs packages that an optional part of the installation brings."""

@@ -251,6 +251,9 @@ def test_compare_captures_once_and_lists_refusals(
     assert isinstance(rows, list)
     assert rows[0]["samples_per_s"] == pytest.approx(8 / fast_us * 1e6)
     assert list(comparison.frame()["device"]) == ["round-1", "half-1"]
+    assert rows[0]["warnings"] == list(next(iter(comparison)).warnings)
+    assert rows[0]["level"] == 0.9
+    assert "in distribution" in text
 
 
 def test_all_devices_refused_is_still_a_table(captured: OpGraph, recording: Recording) -> None:

@@ -111,3 +111,21 @@ def test_the_named_sources_are_those_that_can_be_read() -> None:
 
     assert set(data.SOURCES) == set(READERS)
     assert set(data.SOURCES).isdisjoint(data.LATER_SOURCES)
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate"])
+def test_without_the_train_extra_the_remedy_is_named(
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(data, "find_spec", lambda name: None)
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('name = "a"\n')
+    target = [str(recipe), "--out", str(tmp_path / "run")] if command == "train" else ["neusight"]
+    assert run(command, *target, "--data", str(tmp_path)) == 2
+    message = capsys.readouterr().err.strip()
+    assert len(message.splitlines()) == 1
+    assert "lightning and sklearn" in message
+    assert "[train]" in message

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,7 @@ import typer
 from predictor.commands import options
 from predictor.commands.later import refuse_given
 from predictor.commands.output import check_files, say, show, write_json
-from predictor.errors import DataError, NotYetError, RecipeError
+from predictor.errors import DataError, MissingExtraError, NotYetError, RecipeError
 
 SOURCES: tuple[str, ...] = ("neusight",)
 """Public sources with an importer and a suite."""
@@ -45,11 +46,12 @@ def train(
         typer.Option("--set", metavar="KEY=VALUE", help="Override a value; may be repeated."),
     ] = None,
 ) -> None:
-    """Train a network; a run that was stopped goes on where it was."""
+    """Train a network; a run that was stopped goes on at its last finished epoch."""
     overrides = _overrides(set_ or [])
     if not recipe.is_file():
         raise RecipeError(f"no recipe {str(recipe)!r}; recipes stand in training/recipes/*.toml")
     _check_exists(data)
+    _check_train_extra("train")
     logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module=r"lightning\..*")
     from predictor.fit.train import train as run_training
@@ -76,6 +78,7 @@ def evaluate(
     check_files(json=json, rows=rows)
     _check_source(suite)
     _check_exists(data)
+    _check_train_extra("evaluate")
     from predictor.fit.evaluate import evaluate as run_evaluation
 
     result = run_evaluation(suite, data, split=split, checkpoint=checkpoint)
@@ -104,6 +107,16 @@ def _check_source(name: str) -> None:
     if name not in SOURCES:
         known = ", ".join((*SOURCES, *LATER_SOURCES))
         raise DataError(f"no source {name!r}; known: {known}")
+
+
+def _check_train_extra(command: str) -> None:
+    """Training and its baselines need packages that the core installation leaves out."""
+    missing = [name for name in ("lightning", "sklearn") if find_spec(name) is None]
+    if missing:
+        raise MissingExtraError(
+            f"`predictor {command}` needs {' and '.join(missing)}, which the `train` extra brings: "
+            "pip install -c constraints.txt -e '.[train]'"
+        )
 
 
 def _check_exists(paths: list[Path]) -> None:

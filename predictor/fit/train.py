@@ -55,6 +55,8 @@ def train(
         DataError: the data cannot be read or holds no training rows.
     """
     recipe = load_recipe(recipe_path, overrides)
+    if overrides and "name" not in overrides:
+        recipe = recipe.model_copy(update={"name": f"{recipe.name}-modified"})
     data = load_data(recipe, data_dirs)
     split = device_split(recipe.split, data.kernels["device"].unique())
     facts = {s: data_hash(data, split.train | split.backward_factors) for s in recipe.sources}

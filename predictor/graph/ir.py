@@ -110,7 +110,7 @@ class Kernel:
     dtype: str
     """Dtype of the arithmetic operands (a matmul under autocast: `bf16`)."""
     flops: float
-    """Arithmetic the kernel needs (causal attention: the pairs the mask leaves); bounds its time."""
+    """Arithmetic the kernel needs (causal attention: pairs the mask leaves); bounds its time."""
     read_bytes: float
     write_bytes: float
     name: str = ""

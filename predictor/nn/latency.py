@@ -36,6 +36,7 @@ from predictor.nn.priors import (
     HOST_BACKWARD_SHARE,
     HOST_CALL_US,
     HOST_LAUNCH_US,
+    HOST_SPREAD,
     SPREAD,
     SPREAD_DEFAULT,
 )
@@ -43,6 +44,8 @@ from predictor.nn.release_parts import RANGES, check_calibration, check_columns,
 
 Floats = NDArray[np.float64]
 _MEASURING_COLUMNS = np.isin(COLUMNS, ["isolated", "boost_room", "boost_room_x_time"])
+HOST_BOUND = 1.1
+"""Ratio of step to device time from which a step is called host-bound."""
 RANGE_SLACK = 0.25
 """How far outside the training range of its token a feature may lie, in training deviations."""
 
@@ -97,12 +100,12 @@ class LatencyPredictor:
         floor = features.roofline.floor_us
         time = np.maximum(time, floor[:, None])
         inside = is_learned & self.in_range(features)
-        phases, step = self._compose(graph, table, time, floor, is_learned, known)
+        phases, step, host = self._compose(graph, table, time, floor, is_learned, known)
         return Prediction(
             kernel_us=time[:, 1], kernel_lower_us=time[:, 0], kernel_upper_us=time[:, 2],
             floor_us=floor, bound=features.roofline.bound, label=label, in_distribution=inside,
             phases=phases, step=step, level=float(self.calibration["level"]),
-            warnings=self._warnings(device, known),
+            warnings=(*self._warnings(device, known), *_host_warning(step, host, time)),
         )  # fmt: skip
 
     def log_ratio(self, features: NodeFeatures, device: str, edge_index_2E: Tensor) -> Tensor:
@@ -155,22 +158,23 @@ class LatencyPredictor:
     def _compose(
         self, graph: KernelGraph, table: KernelTable, time: Floats, floor: Floats,
         learned: NDArray[np.bool_], known: bool,
-    ) -> tuple[dict[str, Interval], Interval]:  # fmt: skip
-        """Phase and step intervals: device and host time, whichever is later."""
+    ) -> tuple[dict[str, Interval], Interval, float]:  # fmt: skip
+        """Phase and step intervals (device and host time, whichever is later), and host time."""
         half = self.calibration["step"]["seen" if known else "unseen"]
         phases: dict[str, Interval] = {}
-        total = np.zeros(3)
+        total, all_host = np.zeros(3), 0.0
         widths = {p: float(half.get(p, half["total"])) for p in (*PHASES, "total")}
         for i, phase in enumerate(PHASES):
             rows = table.phase == i
             if not rows.any() and not graph.host_ops.get(phase):
                 continue
             host = host_us(graph, table, phase, rows)
+            all_host += host
             device = _band(time[rows], floor[rows], learned[rows], widths[phase])
             phases[phase] = _interval(_later(device, host))
             device = _band(time[rows], floor[rows], learned[rows], widths["total"])
             total += _later(device, host)
-        return phases, _interval(total)
+        return phases, _interval(total), all_host
 
     def _warnings(self, device: Device, known: bool) -> tuple[str, ...]:
         found = []
@@ -205,10 +209,24 @@ def _band(time: Floats, floor: Floats, learned: NDArray[np.bool_], half: float) 
 
 
 def _later(device: Floats, host: float) -> Floats:
+    """(lower, mid, upper) of the later of device and host, the host's assumption spread too."""
+    host_band = host * np.array([HOST_SPREAD[0], 1.0, HOST_SPREAD[1]])
     if host <= 0 or not device[1] > 0:
-        return np.asarray(device + host, dtype=np.float64)
-    out = step_us(torch.from_numpy(device), torch.full((3,), host, dtype=torch.float64))
+        return np.asarray(device + host_band, dtype=np.float64)
+    out = step_us(torch.from_numpy(device), torch.from_numpy(host_band))
     return np.asarray(out.numpy(), dtype=np.float64)
+
+
+def _host_warning(step: Interval, host: float, time: Floats) -> tuple[str, ...]:
+    """Says so where the host's assumed time adds a tenth or more to the device's."""
+    device = float(time[:, 1].sum())
+    if step.latency_us < HOST_BOUND * device:
+        return ()
+    return (
+        f"host-bound: issuing the calls takes about {host / 1e3:.2f} ms (assumed: "
+        f"{HOST_LAUNCH_US:g} us a launch, {HOST_CALL_US:g} us a view, less in backward), the "
+        f"kernels {device / 1e3:.2f} ms; the interval allows a host twice as fast or slow",
+    )
 
 
 def _interval(band: Floats) -> Interval:

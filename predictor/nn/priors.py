@@ -29,5 +29,7 @@ HOST_CALL_US = 3.0
 From the in-step timings of NeuSight's label files: over an empty call, calls with a minimal kernel
 read 8 to 13 us (of which 2 to 3 are the kernel) and views 1 to 5 us, by host.
 """
+HOST_SPREAD: tuple[float, float] = (0.5, 2.0)
+"""(lower, upper) factors of the host's assumed time: hosts of the label files differ by about 2."""
 HOST_BACKWARD_SHARE = 0.6
 """Backward and optimizer calls are issued by C++, without the interpreter between them."""

@@ -57,7 +57,22 @@ class Comparison:
         refused = [Text(f"refused {name}: {why}") for name, why in self.refused.items()]
         if not self.estimates:
             return Group(*refused)
-        return Group(Text(headline(self.estimates[0]), style="bold"), self._rows_view(), *refused)
+        notes = [Text(f"warning: {text}", style="yellow") for text in self._warnings()]
+        title = Text(headline(self.estimates[0]), style="bold")
+        return Group(title, self._rows_view(), *refused, *notes)
+
+    def _warnings(self) -> list[str]:
+        """Every warning once, with its devices unless it names one or holds for all."""
+        holds: dict[str, list[str]] = {}
+        for estimate in self.estimates:
+            for text in estimate.warnings:
+                holds.setdefault(text, []).append(estimate.device.id)
+        return [
+            text
+            if len(ids) == len(self.estimates) or any(i in text for i in ids)
+            else f"{', '.join(ids)}: {text}"
+            for text, ids in holds.items()
+        ]
 
     def _rows_view(self) -> Table:
         from rich.table import Table
@@ -69,6 +84,7 @@ class Comparison:
             table.add_column(name, justify="right", no_wrap=True)
         table.add_column("fits", no_wrap=True)
         table.add_column("learned", justify="right", no_wrap=True)
+        table.add_column("in distribution", justify="right", no_wrap=True)
         for estimate in self.estimates:
             table.add_row(*_cells(estimate))
         return table
@@ -87,6 +103,12 @@ def _row(estimate: Estimate) -> dict[str, object]:
         "fits": estimate.memory.fits,
         **{k: None if n is None or seconds <= 0 else n / seconds for k, n in counts.items()},
         "learned": estimate.coverage.learned,
+        "in_distribution": estimate.coverage.in_distribution,
+        "level": step.level,
+        "mode": workload.mode,
+        "dtype": workload.dtype,
+        "checkpoint": estimate.checkpoint,
+        "warnings": list(estimate.warnings),
     }
 
 
@@ -101,4 +123,5 @@ def _cells(estimate: Estimate) -> tuple[str, ...]:
         gib(memory.peak_bytes),
         fits,
         percent(estimate.coverage.learned),
+        percent(estimate.coverage.in_distribution),
     )

@@ -66,7 +66,7 @@ class Coverage:
     """Share of time in kernels like those of the training data."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Estimate:
     """Latency, memory and coverage of one program on one device."""
 
@@ -133,6 +133,14 @@ class Estimate:
                 "label": p.label,
                 "in_distribution": p.in_distribution,
             }
+        )
+
+    def __repr__(self) -> str:
+        """One line: a notebook shows `_repr_html_`, print shows the table."""
+        low, high = self.step.lower_us, self.step.upper_us
+        return (
+            f"Estimate({self.target!r} on {self.device.id}: {self.step.latency_us:.6g} us, "
+            f"{self.step.level:.0%} interval [{low:.6g}, {high:.6g}])"
         )
 
     def to_json(self) -> dict[str, object]:

@@ -167,9 +167,12 @@ def _context_line(estimate: Estimate) -> str:
     on = {True: "on", False: "off"}
     key = estimate.provenance.get("checkpoint_key")
     content = f" (content {key[:8]})" if key else ""
+    line = f"checkpoint {estimate.checkpoint}{content}; {software.framework} {software.mode}"
+    if estimate.device.peak_tf32_tflops is None or estimate.device.vendor != "nvidia":
+        return line  # the switches exist there only
     return (
-        f"checkpoint {estimate.checkpoint}{content}; {software.framework} {software.mode}; "
-        f"TF32 matmul {on[software.matmul_tf32]}, TF32 convolution {on[software.conv_tf32]}"
+        f"{line}; TF32 matmul {on[software.matmul_tf32]}, "
+        f"TF32 convolution {on[software.conv_tf32]} (fp32 work)"
     )
 
 

@@ -218,6 +218,20 @@ def test_three_thousand_tiny_kernels_take_the_time_of_the_host(
     )
 
 
+def test_a_host_bound_step_says_so_and_allows_another_host(
+    make_predictor: MakePredictor, chain: Chain, make_kernel: MakeKernel
+) -> None:
+    tiny = make_kernel("add", "forward", numel=64, inputs=2, outputs=1)
+    out = make_predictor(scale=0.0).predict(chain([tiny] * 3000), resolve_device(H100), EAGER)
+    host = 3000 * HOST_LAUNCH_US
+    assert out.step.lower_us < 0.75 * host
+    assert out.step.upper_us == pytest.approx(2 * host, rel=0.02)
+    assert any("host-bound" in text and "27.00 ms" in text for text in out.warnings)
+    large = chain([make_kernel("linear", batch=1, m=8192, n=8192, k=8192)] * 20)
+    out = make_predictor(scale=0.0).predict(large, resolve_device(H100), EAGER)
+    assert not any("host-bound" in text for text in out.warnings)
+
+
 def test_large_kernels_hide_the_host(
     predictor: LatencyPredictor, chain: Chain, make_kernel: MakeKernel
 ) -> None:
