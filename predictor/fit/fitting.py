@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch.utils.data import DataLoader, Sampler
@@ -20,6 +21,10 @@ from predictor.fit.samples import KernelSamples, StepSamples
 from predictor.graph.ops import TOKENS
 from predictor.nn.ensemble import threads
 from predictor.nn.latency_net import LatencyNet, NetConfig
+
+if TYPE_CHECKING:
+    from lightning import Trainer
+    from lightning.pytorch.callbacks import Callback
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +79,7 @@ def fit_networks(
 
 def _fit(recipe: Recipe, data: FitData, folder: Path | None, *, progress: bool) -> list[LatencyNet]:
     import lightning
-    from lightning.pytorch.callbacks import Callback, ModelCheckpoint, TQDMProgressBar
+    from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
 
     from predictor.fit.module import LatencyTraining
 
@@ -96,8 +101,7 @@ def _fit(recipe: Recipe, data: FitData, folder: Path | None, *, progress: bool) 
         callbacks.append(  # after every epoch, over the last one
             ModelCheckpoint(dirpath=folder, filename="last", enable_version_counter=False)
         )
-    if progress:
-        callbacks.append(TQDMProgressBar(refresh_rate=20))
+    callbacks.append(TQDMProgressBar(refresh_rate=20) if progress else _plain_progress(recipe))
     trainer = lightning.Trainer(
         max_epochs=recipe.optimizer.epochs, accelerator="cpu", devices=1, logger=False,
         enable_checkpointing=folder is not None, enable_model_summary=False,
@@ -119,6 +123,18 @@ def _fit(recipe: Recipe, data: FitData, folder: Path | None, *, progress: bool) 
     for net in nets:
         net.eval()
     return nets
+
+
+def _plain_progress(recipe: Recipe) -> Callback:
+    """One logged line an epoch, for where no progress bar can be drawn."""
+    from lightning.pytorch.callbacks import LambdaCallback
+
+    def report(trainer: Trainer, _: object) -> None:
+        loss = float(trainer.callback_metrics.get("loss", float("nan")))
+        done, all_epochs = trainer.current_epoch + 1, recipe.optimizer.epochs
+        logger.info("epoch %d of %d, loss %.3f", done, all_epochs, loss)
+
+    return LambdaCallback(on_train_epoch_end=report)
 
 
 def _check_resumable(path: Path) -> None:
