@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 from collections.abc import Iterator, Sequence
@@ -46,6 +47,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = _DEBUG in arguments
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal without `µ` shows `?`
+            stream.reconfigure(errors="replace")
     sys.exit(_run([a for a in arguments if a != _DEBUG], debug))
 
 

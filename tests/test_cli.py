@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -136,6 +138,14 @@ def test_estimate_json_is_pure_and_whole(
     assert json.loads(path.read_text()) == printed
     assert "nvidia-t4" in capsys.readouterr().out
     assert [p.name for p in path.parent.iterdir()] == ["e.json"]
+
+
+def test_a_terminal_without_the_signs(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    assert run("estimate", target, "--device", "nvidia-t4") == 0
+    sys.stdout.flush()
+    assert b" ?s   90% interval" in raw.getvalue()
 
 
 def test_what_a_program_prints_is_no_result(
