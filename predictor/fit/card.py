@@ -10,9 +10,17 @@ from predictor.fit.splits import Split
 
 
 def card_text(
-    recipe: Recipe, split: Split, facts: Mapping[str, Any], metrics: Mapping[str, Any]
+    recipe: Recipe,
+    split: Split,
+    facts: Mapping[str, Any],
+    metrics: Mapping[str, Any],
+    *,
+    remake: str,
 ) -> str:
-    """Markdown: intended use, what it covers, held-out errors, known failures, how to remake it."""
+    """Markdown: intended use, what it covers, held-out errors, known failures.
+
+    `remake` is the command that makes the checkpoint again, overrides included.
+    """
     lines = [
         f"# {recipe.name}",
         "",
@@ -21,8 +29,9 @@ def card_text(
         "",
         "- **Use it for** eager fp32 programs of matrix products, elementwise ops, softmax, layer "
         "norm and convolution on GPUs, one device, inference or training step.",
-        "- **Not for** reduced precision, fused attention, compiled graphs, several devices, CPUs "
-        "or TPUs: it answers there from the roofline and says so (label `roofline`).",
+        "- **Not for** reduced precision, TF32 convolution, fused attention, compiled graphs, "
+        "several devices, CPUs or TPUs: "
+        "it answers there from the roofline and says so (label `roofline`).",
         "- **Licence** Apache-2.0; trained on measurements published under MIT.",
         f"- **Split** `{recipe.split}`; trained on {', '.join(sorted(split.train)) or 'nothing'}.",
     ]
@@ -43,11 +52,13 @@ def card_text(
         "- Forward times of some published training steps hold allocator time that no kernel "
         "explains; the total is the figure to trust.",
         "- The host is assumed, not known: steps of many tiny kernels depend on it.",
+        "- Matrix products of 16 rows and fewer, as in decoding, are hardly measured and come out "
+        "slow.",
         "",
         "## Remake",
         "",
         "```",
-        f"predictor train training/recipes/{recipe.name}.toml --data DIR --out runs/{recipe.name}",
+        remake,
         "```",
         "",
     ]

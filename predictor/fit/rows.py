@@ -19,13 +19,13 @@ from predictor.fit.splits import Split
 from predictor.graph.ops import OPS
 from predictor.nn.latency import LatencyPredictor
 from predictor.traces.schema import Imported
+from predictor.traces.sources.neusight_peers import PEERS
 
 if TYPE_CHECKING:
     import pandas as pd
 
 logger = logging.getLogger(__name__)
 
-PEERS: tuple[str, ...] = ("neusight", "habitat", "micro", "roofline")
 PUBLISHED = {p: f"{p}_published" if p == "roofline" else p for p in PEERS}
 """Name of a peer's published prediction among the baselines."""
 

@@ -28,8 +28,8 @@ SOURCE_SOFTWARE = {"neusight": Software(framework_version="2.1.0", conv_tf32=Fal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KernelSamples:
-    """N kernels measured alone."""
+class NodeSamples:
+    """What the network reads of N kernels, wherever they were measured."""
 
     x_NF: Tensor
     token_N: Tensor
@@ -41,23 +41,21 @@ class KernelSamples:
     """Index of the device's own effect (its twin's where only that is known), -1 for none."""
     host_N: Tensor
     """Index of the measuring host, -1 for one never seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelSamples(NodeSamples):
+    """N kernels measured alone."""
+
     measured_us_N: Tensor
     weight_N: Tensor
     row_id: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepSamples:
+class StepSamples(NodeSamples):
     """G measured steps: their kernels, edges, op labels and totals."""
 
-    x_NF: Tensor
-    token_N: Tensor
-    base_us_N: Tensor
-    datasheet_us_N: Tensor
-    op_N: Tensor
-    scalar_arg_N: Tensor
-    device_N: Tensor
-    host_N: Tensor
     weight_N: Tensor
     """Repetitions of the kernel in its step."""
     graph_N: Tensor

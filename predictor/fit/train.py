@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -72,9 +73,17 @@ def train(
         config=_config(recipe, split, data, fitted, held_out, facts),
         tensors=_tensors(nets, fitted),
         metrics=metrics,
-        card=card_text(recipe, split, facts, metrics),
+        card=card_text(
+            recipe, split, facts, metrics, remake=_remake(recipe_path, recipe.name, overrides or {})
+        ),
         overwrite=True,
     )
+
+
+def _remake(recipe_path: Path, name: str, overrides: Mapping[str, str]) -> str:
+    """The command that trains the same checkpoint again."""
+    settings = "".join(f" --set {shlex.quote(f'{k}={v}')}" for k, v in sorted(overrides.items()))
+    return f"predictor train training/recipes/{recipe_path.name} --data DIR --out runs/{name}{settings}"
 
 
 def _check_run(out_dir: Path, recipe: Recipe, facts: Mapping[str, object]) -> None:
