@@ -83,7 +83,8 @@ def train(
 def _remake(recipe_path: Path, name: str, overrides: Mapping[str, str]) -> str:
     """The command that trains the same checkpoint again."""
     settings = "".join(f" --set {shlex.quote(f'{k}={v}')}" for k, v in sorted(overrides.items()))
-    return f"predictor train training/recipes/{recipe_path.name} --data DIR --out runs/{name}{settings}"
+    run = f"--data DIR --out runs/{name}{settings}"
+    return f"predictor train training/recipes/{recipe_path.name} {run}"
 
 
 def _check_run(out_dir: Path, recipe: Recipe, facts: Mapping[str, object]) -> None:
