@@ -44,11 +44,11 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
     """Calls that the commands made, of stand-ins for the work itself."""
     import predictor.fit.evaluate
     import predictor.fit.train
-    import predictor.traces.sources.neusight
+    import predictor.traces.sources.registry
 
     made: list[tuple[object, ...]] = []
 
-    def import_to(*args: object) -> str:
+    def import_source(*args: object) -> str:
         made.append(args)
         return "kept 3 rows"
 
@@ -64,7 +64,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
         made.append((*args, kwargs))
         return Evaluation()
 
-    monkeypatch.setattr(predictor.traces.sources.neusight, "import_to", import_to)
+    monkeypatch.setattr(predictor.traces.sources.registry, "import_source", import_source)
     monkeypatch.setattr(predictor.fit.train, "train", train)
     monkeypatch.setattr(predictor.fit.evaluate, "evaluate", evaluate)
     return made
@@ -74,7 +74,7 @@ def test_import(
     calls: list[tuple[object, ...]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("import", "neusight", str(tmp_path), "--out", str(tmp_path / "out")) == 0
-    assert calls == [(tmp_path, tmp_path / "out")]
+    assert calls == [("neusight", tmp_path, tmp_path / "out")]
     assert capsys.readouterr().out == "kept 3 rows\n"
 
 
@@ -107,9 +107,9 @@ def test_evaluate(
 
 
 def test_the_named_sources_are_those_that_can_be_read() -> None:
-    from predictor.traces.sources.registry import READERS
+    from predictor.traces.sources.registry import SOURCES
 
-    assert set(data.SOURCES) == set(READERS)
+    assert set(data.SOURCES) == set(SOURCES)
     assert set(data.SOURCES).isdisjoint(data.LATER_SOURCES)
 
 

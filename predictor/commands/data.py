@@ -32,9 +32,9 @@ def import_(
     """Public traces to the one schema (Parquet); prints what was kept and dropped, and why."""
     _check_source(source)
     _check_exists([folder])
-    from predictor.traces.sources.neusight import import_to
+    from predictor.traces.sources.registry import import_source
 
-    say(str(import_to(folder, out)))
+    say(str(import_source(source, folder, out)))
 
 
 def train(

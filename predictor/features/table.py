@@ -15,9 +15,10 @@ OP_NAMES: tuple[str, ...] = tuple(OPS)
 _OP_INDEX: Mapping[str, int] = {name: i for i, name in enumerate(OP_NAMES)}
 DIM_INDEX: Mapping[str, int] = {name: i for i, name in enumerate(DIM_NAMES)}
 
-CONTEXTS: tuple[str, ...] = ("step", "in_step", "isolated")
+CONTEXTS: tuple[str, ...] = ("step", "in_step", "isolated", "device")
 """`step`: inside a running step, device time alone; `in_step`: one op timed inside a step by
-device events (host launch included); `isolated`: one op in a loop (host launch included)."""
+device events (host launch included); `isolated`: one op in a loop (host launch included);
+`device`: one op in a loop, device time alone (graph replay, profiler)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,8 +23,7 @@ from predictor.nn.ensemble import threads
 from predictor.nn.latency_net import LatencyNet, NetConfig
 
 if TYPE_CHECKING:
-    from lightning import Trainer
-    from lightning.pytorch.callbacks import Callback
+    from predictor.fit.lightning_api import Callback, Trainer
 
 logger = logging.getLogger(__name__)
 
@@ -78,12 +77,15 @@ def fit_networks(
 
 
 def _fit(recipe: Recipe, data: FitData, folder: Path | None, *, progress: bool) -> list[LatencyNet]:
-    import lightning
-    from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
-
+    from predictor.fit.lightning_api import (
+        ModelCheckpoint,
+        TQDMProgressBar,
+        Trainer,
+        seed_everything,
+    )
     from predictor.fit.module import LatencyTraining
 
-    lightning.seed_everything(recipe.seed, verbose=False)
+    seed_everything(recipe.seed, verbose=False)
     sampler = EpochShuffle(
         len(data.kernels.measured_us_N), recipe.optimizer.batch_size, recipe.seed
     )
@@ -102,7 +104,7 @@ def _fit(recipe: Recipe, data: FitData, folder: Path | None, *, progress: bool) 
             ModelCheckpoint(dirpath=folder, filename="last", enable_version_counter=False)
         )
     callbacks.append(TQDMProgressBar(refresh_rate=20) if progress else _plain_progress(recipe))
-    trainer = lightning.Trainer(
+    trainer = Trainer(
         max_epochs=recipe.optimizer.epochs, accelerator="cpu", devices=1, logger=False,
         enable_checkpointing=folder is not None, enable_model_summary=False,
         enable_progress_bar=progress, callbacks=callbacks, gradient_clip_val=1.0,
@@ -127,7 +129,7 @@ def _fit(recipe: Recipe, data: FitData, folder: Path | None, *, progress: bool) 
 
 def _plain_progress(recipe: Recipe) -> Callback:
     """One logged line an epoch, for where no progress bar can be drawn."""
-    from lightning.pytorch.callbacks import LambdaCallback
+    from predictor.fit.lightning_api import LambdaCallback
 
     def report(trainer: Trainer, _: object) -> None:
         loss = float(trainer.callback_metrics.get("loss", float("nan")))

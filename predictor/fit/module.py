@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import lightning
 import torch
 from torch import Tensor, nn
 
+from predictor.fit.lightning_api import LightningModule
 from predictor.fit.recipe import Recipe
 from predictor.fit.samples import KernelSamples, StepSamples
 from predictor.nn.composition import device_us
@@ -33,7 +33,7 @@ def pinball(prediction_N3: Tensor, target_N: Tensor) -> Tensor:
     return total
 
 
-class LatencyTraining(lightning.LightningModule):
+class LatencyTraining(LightningModule):
     """Trains `members` networks side by side on the same batches."""
 
     def __init__(

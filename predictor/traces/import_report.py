@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from predictor.traces.files import SourceFile
 from predictor.traces.schema import SCHEMA_VERSION, Imported
@@ -16,76 +18,76 @@ _NAMES: Mapping[str, str] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ImportReport:
-    """Counts of one import."""
+    """Counts of one import, added up part by part."""
 
     source: str
     out: Path
     """Folder written."""
-    rows: Mapping[str, int]
+    rows: Counter[str] = field(default_factory=Counter)
     """Rows kept by table; graphs, their kernels and edges too."""
-    devices: tuple[str, ...]
-    """Devices that a kept row was measured on."""
-    flagged: Mapping[str, Mapping[str, int]]
+    by_device: Counter[str] = field(default_factory=Counter)
+    """Kernel and step rows kept by device."""
+    flagged: dict[str, Counter[str]] = field(default_factory=dict)
     """Rows kept with a flag, by table and flag: not for every use, the flag says why."""
-    dropped: Mapping[str, int]
+    dropped: Counter[str] = field(default_factory=Counter)
     """Rows refused, by rule."""
-    files_read: int
-    left_out: Mapping[str, int]
-    """Files of the layout that were not read, by reason."""
+    rejects: list[dict[str, object]] = field(default_factory=list)
+    """The first refused row of each file and rule."""
+    files: dict[str, SourceFile] = field(default_factory=dict)
+    """Files read."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Files of the layout that were not read, and why."""
     schema_version: int = SCHEMA_VERSION
 
-    @classmethod
-    def of(cls, data: Imported, out: Path) -> ImportReport:
-        """Count `data`, which is written to `out`."""
-        graphs = data.graphs.values()
-        flagged = {}
+    def add(self, part: Imported) -> None:
+        """Count one part of the source."""
+        graphs = part.graphs.values()
+        self.rows.update({
+            "kernels": len(part.kernels), "steps": len(part.steps), "ops": len(part.ops),
+            "graphs": len(part.graphs), "graph_kernels": sum(len(g.table) for g in graphs),
+            "graph_edges": sum(g.edge_index.shape[1] for g in graphs), "peers": len(part.peers),
+        })  # fmt: skip
+        for table in ("kernels", "steps"):
+            counts = getattr(part, table)["device"].value_counts()
+            self.by_device.update({str(d): int(n) for d, n in counts.items()})
         for table in ("kernels", "steps", "ops"):
-            counts = getattr(data, table)["flag"].value_counts().sort_index()
-            flagged[table] = {str(f): int(n) for f, n in counts.items() if f}
-        left_out: dict[str, int] = {}
-        for reason in data.left_out.values():
-            left_out[reason] = left_out.get(reason, 0) + 1
-        return cls(
-            source=data.source,
-            out=out,
-            rows={
-                "kernels": len(data.kernels), "steps": len(data.steps), "ops": len(data.ops),
-                "graphs": len(data.graphs), "graph_kernels": sum(len(g.table) for g in graphs),
-                "graph_edges": sum(g.edge_index.shape[1] for g in graphs),
-                "peers": len(data.peers),
-            },
-            devices=tuple(sorted({*data.kernels["device"], *data.steps["device"]})),
-            flagged={table: flags for table, flags in flagged.items() if flags},
-            dropped=dict(sorted(data.dropped.items())),
-            files_read=len(data.files),
-            left_out=left_out,
-        )  # fmt: skip
+            counts = getattr(part, table)["flag"].value_counts()
+            found = {str(f): int(n) for f, n in counts.items() if f}
+            if found:
+                self.flagged.setdefault(table, Counter()).update(found)
+        self.dropped.update(part.dropped)
+        self.rejects.extend(part.rejects)
+        self.files.update(part.files)
+        self.left_out.update(part.left_out)
 
-    def to_json(
-        self, *, files: Mapping[str, SourceFile], left_out: Mapping[str, str]
-    ) -> dict[str, object]:
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Devices that a kept row was measured on."""
+        return tuple(sorted(self.by_device))
+
+    def to_json(self) -> dict[str, Any]:
         """The report file: the counts, and every file read and left out."""
         return {
             "schema_version": self.schema_version, "source": self.source,
-            "rows": dict(self.rows), "devices": list(self.devices),
-            "flagged": {table: dict(flags) for table, flags in self.flagged.items()},
-            "dropped": dict(self.dropped), "left_out": dict(left_out),
-            "files": [asdict(files[path]) for path in sorted(files)],
+            "rows": dict(self.rows), "devices": dict(sorted(self.by_device.items())),
+            "flagged": {t: dict(sorted(f.items())) for t, f in self.flagged.items()},
+            "dropped": dict(sorted(self.dropped.items())), "left_out": self.left_out,
+            "files": [asdict(self.files[path]) for path in sorted(self.files)],
         }  # fmt: skip
 
     def __str__(self) -> str:
         """Lines for a reader, one a count."""
-        lines = [f"{self.source}: files read {self.files_read:,}, devices {len(self.devices)}"]
+        lines = [f"{self.source}: files read {len(self.files):,}, devices {len(self.by_device)}"]
         shown = [key for key in _NAMES if self.rows[key] or key in ("kernels", "steps")]
         lines += [f"  {self.rows[key]:>9,}  {_NAMES[key]}" for key in shown]
         for table, flags in self.flagged.items():
-            counts = ", ".join(f"{n:,} {flag}" for flag, n in flags.items())
+            counts = ", ".join(f"{n:,} {flag}" for flag, n in sorted(flags.items()))
             lines.append(f"kept with a flag, {table}: {counts}")
-        dropped = ", ".join(f"{n:,} {rule}" for rule, n in self.dropped.items())
+        dropped = ", ".join(f"{n:,} {rule}" for rule, n in sorted(self.dropped.items()))
         lines.append(f"dropped: {dropped or 'none'}")
-        for reason, n in self.left_out.items():
-            lines.append(f"files left out: {n:,} ({reason})")
+        reasons = Counter(self.left_out.values())
+        lines += [f"files left out: {n:,} ({reason})" for reason, n in reasons.items()]
         lines.append(f"wrote {self.out}")
         return "\n".join(lines)

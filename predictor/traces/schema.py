@@ -2,6 +2,7 @@
 
 Kernel rows have one launched kernel (or one framework call) each, step rows one model run each.
 Times are microseconds. `part` is the publisher's own train/test division, not a split of ours.
+An unknown number is NaN, an unknown text is empty; `docs/data.md` says what each column holds.
 """
 
 from __future__ import annotations
@@ -25,18 +26,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 VALUE_SHOWN = 80
 """Characters of a refused value that a reject keeps."""
 
 KERNEL_COLUMNS: tuple[str, ...] = (
-    "row_id", "source", "file", "row", "device", "op", "phase", "dtype", "context", "flops",
-    "read_bytes", "write_bytes", "latency_us", "framework", "framework_version", "part", "flag",
+    "row_id", "source", "file", "row", "licence", "device", "op", "phase", "dtype", "scheme",
+    "context", "flops", "read_bytes", "write_bytes", "latency_us", "spread_us", "repeats",
+    "framework", "framework_version", "library", "execution", "layout", "amp", "tf32",
+    "power_limit_w", "clock_mhz", "model", "part", "flag",
     *(f"dim_{d}" for d in DIM_NAMES),
 )  # fmt: skip
 STEP_COLUMNS: tuple[str, ...] = (
-    "row_id", "source", "file", "device", "graph", "model", "mode", "batch", "seq", "plan",
-    "latency_us", "forward_us", "backward_us", "flag",
+    "row_id", "source", "file", "row", "licence", "device", "graph", "model", "mode", "batch",
+    "seq", "size", "dtype", "execution", "layout", "framework", "framework_version", "library",
+    "devices", "plan", "micro_batch", "recompute", "measure", "latency_us", "forward_us",
+    "backward_us", "spread_us", "repeats", "power_limit_w", "flag",
 )  # fmt: skip
 OP_COLUMNS: tuple[str, ...] = (
     "row_id", "device", "graph", "model", "mode", "node", "node_class", "forward_us",
@@ -54,8 +59,11 @@ TABLES: Mapping[str, tuple[str, ...]] = {
 """Columns of every table of `Imported`, in order."""
 
 ColumnKind: TypeAlias = Literal["text", "integer", "number"]
-_INTEGERS = frozenset({"row", "batch", "seq", "node"})
-_NUMBERS = frozenset({"flops", "weight"})
+_INTEGERS = frozenset({"row", "node"})
+_NUMBERS = frozenset({
+    "flops", "weight", "batch", "seq", "size", "devices", "micro_batch", "repeats",
+    "power_limit_w", "clock_mhz",
+})  # fmt: skip
 
 
 def column_kind(column: str) -> ColumnKind:
@@ -74,6 +82,31 @@ def empty_table(table: str) -> pd.DataFrame:
         {c: pd.Series(dtype=dtypes[column_kind(c)]) for c in TABLES[table]},
         columns=list(TABLES[table]),
     )
+
+
+def filled(table: str, values: Mapping[str, object], rows: int) -> pd.DataFrame:
+    """A table of `TABLES` from some of its columns; the others are unknown.
+
+    Args:
+        table: a name of `TABLES`.
+        values: arrays of length `rows` or one value for all rows, by column.
+        rows: number of rows.
+
+    Raises:
+        KeyError: a column that the table does not have.
+    """
+    import pandas as pd
+
+    unknown = sorted(set(values) - set(TABLES[table]))
+    if unknown:
+        raise KeyError(f"table {table!r} has no column {unknown[0]!r}")
+    missing: Mapping[str, object] = {"text": "", "integer": -1, "number": np.nan}
+    columns = {
+        c: values[c] if c in values else missing[column_kind(c)] for c in TABLES[table]
+    }  # fmt: skip
+    frame = pd.DataFrame(columns, index=pd.RangeIndex(rows))
+    numbers = {c: "float64" for c in TABLES[table] if column_kind(c) == "number"}
+    return frame.astype(numbers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +150,14 @@ class Imported:
     """Files read, by path below the root of the layout."""
     left_out: dict[str, str] = field(default_factory=dict)
     """Files of the layout that were not read, and why."""
+
+    @classmethod
+    def empty(cls, source: str) -> Imported:
+        """Tables without rows, to be filled."""
+        return cls(
+            source=source, kernels=empty_table("kernels"), steps=empty_table("steps"),
+            ops=empty_table("ops"), graphs={}, peers=empty_table("peers"),
+        )  # fmt: skip
 
     def reject(
         self, *, file: str, row: int | None, column: str, value: object, rule: str, rows: int = 1

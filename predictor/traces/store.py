@@ -10,12 +10,16 @@
 | `graph_edges.parquet` | data edges between the kernels of a graph |
 | `rejects.json` | refused rows: file, row, column, value and rule, and the count by rule |
 | `report.json` | schema version, rows kept, dropped and flagged by rule, files read with SHA-256 |
+
+Rows are written part by part, and can be read so: a source need not fit in memory.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +28,8 @@ from predictor.errors import DataError
 from predictor.traces.files import SourceFile, content_of, parse_json
 from predictor.traces.graph_tables import GRAPH_TABLES, graphs_from_tables, graphs_to_tables
 from predictor.traces.import_report import ImportReport
-from predictor.traces.schema import SCHEMA_VERSION, TABLES, Imported
+from predictor.traces.merge import merged
+from predictor.traces.schema import SCHEMA_VERSION, TABLES, Imported, column_kind, empty_table
 from predictor.traces.validate import keep_valid
 
 if TYPE_CHECKING:
@@ -32,6 +37,8 @@ if TYPE_CHECKING:
 
 REPORT = "report.json"
 REJECTS = "rejects.json"
+PART_ROWS = 250_000
+"""Kernel rows that are read at a time."""
 
 
 def check_target(out: Path) -> None:
@@ -46,22 +53,46 @@ def check_target(out: Path) -> None:
         raise DataError(f"{out} exists and is no earlier import: give a new folder to write to")
 
 
-def write_imported(data: Imported, out: Path) -> ImportReport:
-    """Write `data` to the folder `out`; an earlier import there is replaced as a whole.
+def write_imported(source: str, parts: Iterable[Imported], out: Path) -> ImportReport:
+    """Write the parts of a source to the folder `out`; an earlier import there is replaced.
 
     Raises:
         DataError: `out` holds something else.
     """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     check_target(out)
-    report = ImportReport.of(data, out)
+    report = ImportReport(source=source, out=out)
+    graphs = {}
     with replacing_folder(out) as folder:
-        for table in TABLES:
-            _write(getattr(data, table), folder / f"{table}.parquet")
-        for name, frame in graphs_to_tables(data.graphs).items():
-            _write(frame, folder / f"{name}.parquet")
-        rejects = {"dropped": dict(data.dropped), "first_of_file_and_rule": data.rejects}
+        with ExitStack() as stack:
+            schemas = {table: _arrow_schema(table) for table in TABLES}
+            writers = {
+                table: stack.enter_context(
+                    pq.ParquetWriter(
+                        folder / f"{table}.parquet", schema, compression="zstd",
+                        use_dictionary=[f.name for f in schema if f.name != "row_id"],
+                        column_encoding={"row_id": "DELTA_BYTE_ARRAY"} if "row_id" in schema.names
+                        else None,
+                    )
+                )
+                for table, schema in schemas.items()
+            }  # fmt: skip
+            for part in parts:
+                report.add(part)
+                graphs.update(part.graphs)
+                for table, writer in writers.items():
+                    rows = getattr(part, table)
+                    if len(rows):
+                        writer.write_table(
+                            pa.Table.from_pandas(rows, schemas[table], preserve_index=False)
+                        )
+        for name, frame in graphs_to_tables(graphs).items():
+            frame.to_parquet(folder / f"{name}.parquet", index=False, compression="zstd")
+        rejects = {"dropped": dict(report.dropped), "first_of_file_and_rule": report.rejects}
         _write_json(rejects, folder / REJECTS)
-        _write_json(report.to_json(files=data.files, left_out=data.left_out), folder / REPORT)
+        _write_json(report.to_json(), folder / REPORT)
     return report
 
 
@@ -70,6 +101,15 @@ def read_imported(folder: Path) -> Imported:
 
     Raises:
         DataError: the folder is no import, of another schema version, or damaged.
+    """
+    return merged(read_parts(folder))
+
+
+def read_parts(folder: Path) -> Iterator[Imported]:
+    """The same in parts: everything but most kernel rows first, then kernel rows.
+
+    Raises:
+        DataError: as `read_imported`.
     """
     report = _report_of(folder)
     if report is None:
@@ -80,19 +120,27 @@ def read_imported(folder: Path) -> Imported:
             f"{SCHEMA_VERSION}; import the source again"
         )
     rejects = parse_json(content_of(folder / REJECTS, REJECTS), REJECTS)
-    tables = {name: _read(folder / f"{name}.parquet") for name in (*TABLES, *GRAPH_TABLES)}
+    small = [name for name in (*TABLES, *GRAPH_TABLES) if name != "kernels"]
+    tables = {name: _read(folder / f"{name}.parquet") for name in small}
     graphs = graphs_from_tables({name: tables.pop(name) for name in GRAPH_TABLES})
+    kernels = _kernel_parts(folder / "kernels.parquet")
     try:
-        data = Imported(
+        first = Imported(
             source=str(report["source"]), graphs=graphs,
+            kernels=next(kernels, empty_table("kernels")),
             files={f["path"]: SourceFile(**f) for f in report["files"]},
             left_out=dict(report["left_out"]), dropped=Counter(rejects["dropped"]),
             rejects=list(rejects["first_of_file_and_rule"]), **tables,
         )  # fmt: skip
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{folder}: {REPORT} or {REJECTS} is damaged ({error!r})") from error
-    keep_valid(data)
-    return data
+    keep_valid(first)
+    yield first
+    for rows in kernels:
+        part = Imported.empty(first.source)
+        part.kernels = rows
+        keep_valid(part)
+        yield part
 
 
 def imported_at(folder: Path, source: str) -> Path | None:
@@ -112,12 +160,27 @@ def _report_of(folder: Path) -> dict[str, Any] | None:
     return report if {"schema_version", "source", "rows"} <= set(report) else None
 
 
-def _write(frame: pd.DataFrame, path: Path) -> None:
-    frame.to_parquet(path, index=False, compression="zstd")
+def _arrow_schema(table: str) -> Any:
+    import pyarrow as pa
+
+    types = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64()}
+    return pa.schema([(c, types[column_kind(c)]) for c in TABLES[table]])
 
 
 def _write_json(value: object, path: Path) -> None:
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _kernel_parts(path: Path) -> Iterator[pd.DataFrame]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=PART_ROWS):
+                yield batch.to_pandas()
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise DataError(f"{path.name}: not readable as Parquet ({error})") from error
 
 
 def _read(path: Path) -> pd.DataFrame:

@@ -5,19 +5,21 @@ file, row, column, value and rule; the others stay.
 
 | rule | a row is dropped when |
 |---|---|
-| `not_a_number` | a number is text, NaN or infinite (times of a phase may be NaN: unknown) |
+| `not_a_number` | a number is text, NaN or infinite (what may be unknown may be NaN) |
 | `row_id_repeated` | an earlier row has the same `row_id` |
 | `unknown_device` | the catalogue has no such device, or only as the totals of a package |
-| `unknown_op`, `unknown_phase`, `unknown_dtype`, `unknown_context`, `unknown_mode` | no such name |
+| `unknown_op`, `unknown_phase`, `unknown_dtype`, `unknown_context`, … | no such name (`NAMES`) |
 | `latency_not_plausible` | a time is below 0.1 us or above 1e9 us (ops and predictions: below 0) |
 | `dimension_not_plausible` | a dimension of the op is below 1 (flags and tensors read: below 0) |
 | `work_not_plausible` | FLOPs, bytes or repetitions are negative |
+| `count_not_plausible` | a count of devices, samples, runs, tokens or pixels is below 1 |
+| `reading_not_plausible` | a spread, a power limit or a clock is outside of `READINGS` |
 | `dtype_not_supported` | the device has no hardware path for a matrix product of the dtype |
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -26,7 +28,7 @@ from numpy.typing import NDArray
 from predictor.errors import DataError
 from predictor.features.table import CONTEXTS
 from predictor.graph.ir import DTYPE_BYTES, PHASES
-from predictor.graph.ops import OPS
+from predictor.graph.ops import DIM_NAMES, OPS
 from predictor.hardware.catalogue import load_catalogue
 from predictor.hardware.peaks import MATRIX_CLASSES, has_hardware_path
 from predictor.traces.schema import TABLES, Imported, column_kind, empty_table
@@ -39,9 +41,24 @@ LATENCY_US = (0.1, 1e9)
 DIM_LIMIT = 2**40
 """Largest dimension or tensor size, elements."""
 MODES: tuple[str, ...] = ("infer", "train")
-_MAY_BE_ZERO = frozenset({"causal", "inputs"})
-_MAY_BE_NAN = frozenset({"forward_us", "backward_us"})
-"""Times of a phase that the publisher does not tell apart, or that the step does not have."""
+STEP_DTYPES: tuple[str, ...] = ("fp32", "amp-fp16", "amp-bf16", "bf16", "fp16", "fp8", "fp4")
+NAMES: Mapping[str, Collection[str]] = {
+    "mode": MODES,
+    "execution": ("eager", "compiled", "cuda_graph", "tuned", "xla", "library", ""),
+    "layout": ("nchw", "nhwc", ""),
+    "amp": ("fp16", "bf16", ""),
+    "tf32": ("on", "off", ""),
+    "measure": ("wall", "kernel_sum", "throughput"),
+}  # fmt: skip
+"""Allowed names by column, in every table that has it."""
+_MAY_BE_ZERO = frozenset({"causal", "inputs", "window"})
+_COUNTS = ("batch", "seq", "size", "devices", "micro_batch", "repeats")
+READINGS: Mapping[str, tuple[float, float]] = {
+    "spread_us": (0.0, 1e9), "power_limit_w": (1.0, 1e4), "clock_mhz": (10.0, 1e4),
+}  # fmt: skip
+"""Least and largest plausible value by column."""
+_MAY_BE_NAN = frozenset({"forward_us", "backward_us", *_COUNTS, *READINGS})
+"""What a publisher may not tell, or a step not have."""
 
 Mask: TypeAlias = NDArray[np.bool_]
 Finding: TypeAlias = tuple[str, str, Mask]
@@ -91,15 +108,14 @@ def _findings(
     rows: pd.DataFrame, numbers: dict[str, NDArray[Any]], table: str
 ) -> Iterator[Finding]:
     for column, values in numbers.items():
-        bad = ~np.isfinite(values)
-        if table == "steps" and column in _MAY_BE_NAN:
-            bad = np.isinf(values)
-        yield "not_a_number", column, bad
+        may = column in _MAY_BE_NAN and table in ("kernels", "steps")
+        yield "not_a_number", column, _not_a_number(rows[column], values, may)
     if "row_id" in rows.columns:
         yield "row_id_repeated", "row_id", rows["row_id"].duplicated().to_numpy()
     yield "unknown_device", "device", _outside(rows["device"], known_devices())
-    if "mode" in rows.columns:
-        yield "unknown_mode", "mode", _outside(rows["mode"], MODES)
+    for column, allowed in NAMES.items():
+        if column in TABLES[table]:
+            yield f"unknown_{column}", column, _outside(rows[column], allowed)
     low = LATENCY_US[0] if table in ("kernels", "steps") else 0.0
     for column in ("latency_us", "forward_us", "backward_us"):
         if column in numbers:
@@ -108,12 +124,25 @@ def _findings(
     for column in ("flops", "read_bytes", "write_bytes", "weight"):
         if column in numbers:
             yield "work_not_plausible", column, numbers[column] < 0
+    for column in set(_COUNTS) & set(numbers):
+        bad = (numbers[column] < 1) | (numbers[column] > DIM_LIMIT)
+        yield "count_not_plausible", column, bad
+    for column in set(READINGS) & set(numbers):
+        low, high = READINGS[column]
+        yield "reading_not_plausible", column, (numbers[column] < low) | (numbers[column] > high)
     if table == "steps":
-        for column in ("batch", "seq"):
-            bad = (numbers[column] < 1) | (numbers[column] > DIM_LIMIT)
-            yield "dimension_not_plausible", column, bad
+        yield "unknown_dtype", "dtype", _outside(rows["dtype"], (*STEP_DTYPES, ""))
     if table == "kernels":
         yield from _kernel_findings(rows, numbers)
+
+
+def _not_a_number(column: pd.Series[Any], values: NDArray[Any], may_be_unknown: bool) -> Mask:
+    """Not finite; where a value may be unknown: infinite, or something that is no number."""
+    if not may_be_unknown:
+        return np.asarray(~np.isfinite(values))
+    unread = np.isnan(values) & column.notna().to_numpy() if column.dtype.kind not in "if" else None
+    bad = np.isinf(values)
+    return np.asarray(bad if unread is None else bad | unread)
 
 
 def _kernel_findings(rows: pd.DataFrame, numbers: dict[str, NDArray[Any]]) -> Iterator[Finding]:
@@ -121,13 +150,18 @@ def _kernel_findings(rows: pd.DataFrame, numbers: dict[str, NDArray[Any]]) -> It
         ("op", OPS), ("phase", PHASES), ("dtype", DTYPE_BYTES), ("context", CONTEXTS),
     ):  # fmt: skip
         yield f"unknown_{column}", column, _outside(rows[column], allowed)
-    bad = {f"dim_{d}": np.zeros(len(rows), dtype=bool) for op in OPS.values() for d in op.dims}
+    bad = {f"dim_{d}": np.zeros(len(rows), dtype=bool) for d in DIM_NAMES}
     for op in rows["op"].unique():
         of_op = (rows["op"] == op).to_numpy()
         for dim in OPS[op].dims if op in OPS else ():
             values = numbers[f"dim_{dim}"]
             least = 0 if dim in _MAY_BE_ZERO else 1
             bad[f"dim_{dim}"] |= of_op & ((values < least) | (values > DIM_LIMIT))
+        for dim in OPS[op].optional if op in OPS else ():
+            values = numbers[f"dim_{dim}"]
+            given = of_op & (values != -1)
+            least = 0 if dim in _MAY_BE_ZERO else 1
+            bad[f"dim_{dim}"] |= given & ((values < least) | (values > DIM_LIMIT))
     for column, broken in bad.items():
         if broken.any():
             yield "dimension_not_plausible", column, broken

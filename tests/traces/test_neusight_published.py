@@ -45,7 +45,7 @@ def test_flags(data):
 
 
 def test_steps_that_all_four_peers_predicted(data):
-    steps = data.steps[(data.steps["flag"] == "") & (data.steps["plan"] == "single")]
+    steps = data.steps[(data.steps["flag"] == "") & (data.steps["plan"] == "")]
     peers = data.peers.groupby(["device", "graph"])["peer"].nunique()
     complete = [
         peers.get((d, g), 0) == len(neusight.PEERS)

@@ -26,7 +26,7 @@ def test_a_step_in_training_and_one_for_inference(layout):
     assert (infer["latency_us"], infer["forward_us"]) == (2e3, 2e3)
     assert np.isnan(infer["backward_us"])
     assert (train["mode"], infer["mode"]) == ("train", "infer")
-    assert (train["model"], train["seq"], train["batch"], train["plan"]) == ("toy", 4, 2, "single")
+    assert (train["model"], train["seq"], train["batch"], train["plan"]) == ("toy", 4, 2, "")
     assert train["device"] == "nvidia-v100-pcie-32gb"
     assert train["row_id"] == f"neusight:label/Tesla_V100-PCIE-32GB/{TRAIN}.json"
     assert (steps["flag"] == "").all()
@@ -66,10 +66,10 @@ def test_long_steps_have_the_tighter_limit(layout, nodes):
 @pytest.mark.parametrize(
     ("name", "flag", "plan"),
     [
-        ("toy-inf-4-2-fusion", "compiled", "single"),
+        ("toy-inf-4-2-fusion", "compiled", ""),
         ("toy-train-4-2-dp4", "distributed", "dp4"),
         ("toy-train-4-2-pp4_1", "distributed", "pp4_1"),
-        ("toy-inf-8-2", "no_graph", "single"),
+        ("toy-inf-8-2", "no_graph", ""),
     ],
 )
 def test_steps_that_cannot_be_scored_say_why(layout, nodes, name, flag, plan):

@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 from predictor.cli import app
 from predictor.errors import DataError
 from predictor.traces.graph_tables import GRAPH_TABLES
-from predictor.traces.schema import SCHEMA_VERSION, TABLES, Imported, empty_table
+from predictor.traces.schema import SCHEMA_VERSION, TABLES, Imported
 from predictor.traces.sources import neusight
+from predictor.traces.sources.registry import import_source
 from predictor.traces.store import imported_at, read_imported, write_imported
 
 V100 = "Tesla V100-PCIE-32GB"
@@ -23,7 +24,7 @@ V100 = "Tesla V100-PCIE-32GB"
 @pytest.fixture(scope="module")
 def written(complete_root, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("import") / "out"
-    neusight.import_to(complete_root, out)
+    import_source("neusight", complete_root, out)
     return out
 
 
@@ -70,7 +71,7 @@ def test_report_holds_counts_and_hashes(imported):
 
 def test_rejects_are_listed_and_counted(layout, tmp_path):
     layout.sweep("add", [(0.04, 128, 256), ("x", 1, 1), ("y", 1, 1), (0.04, -1, 256)])
-    report = neusight.import_to(layout.root, tmp_path / "out")
+    report = import_source("neusight", layout.root, tmp_path / "out")
     assert dict(report.dropped) == {
         "dimension_not_a_positive_integer": 1, "latency_not_a_number": 2,
     }  # fmt: skip
@@ -85,44 +86,41 @@ def test_rejects_are_listed_and_counted(layout, tmp_path):
 
 
 def test_writing_again_gives_the_same_files(complete_root, written, tmp_path):
-    neusight.import_to(complete_root, tmp_path / "again")
+    import_source("neusight", complete_root, tmp_path / "again")
     for path in written.iterdir():
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes(), path.name
 
 
 def test_an_earlier_import_is_replaced_and_anything_else_is_not(layout, tmp_path, imported):
     layout.sweep("gelu", [(0.04, 128, 256)])
-    assert neusight.import_to(layout.root, imported).rows["kernels"] == 1
+    assert import_source("neusight", layout.root, imported).rows["kernels"] == 1
     other = tmp_path / "thesis"
     other.mkdir()
     (other / "chapter.tex").write_text("years of work")
     for target in (other, other / "chapter.tex", layout.root):
         with pytest.raises(DataError, match="no earlier import"):
-            neusight.import_to(layout.root, target)
+            import_source("neusight", layout.root, target)
     assert (other / "chapter.tex").read_text() == "years of work"
     (tmp_path / "fresh").mkdir()
-    neusight.import_to(layout.root, tmp_path / "fresh")
+    import_source("neusight", layout.root, tmp_path / "fresh")
 
 
 def test_an_interrupted_import_leaves_the_earlier_one(layout, imported, monkeypatch):
     before = {p.name: p.read_bytes() for p in imported.iterdir()}
     layout.sweep("gelu", [(0.04, 128, 256)])
 
-    def interrupted(frame: pd.DataFrame, path: Path) -> None:
+    def interrupted(value: object, path: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("predictor.traces.store._write", interrupted)
+    monkeypatch.setattr("predictor.traces.store._write_json", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        neusight.import_to(layout.root, imported)
+        import_source("neusight", layout.root, imported)
     assert {p.name: p.read_bytes() for p in imported.iterdir()} == before
     assert [p.name for p in imported.parent.iterdir() if p.name.startswith(".")] == []
 
 
 def test_an_import_without_rows_is_an_import(tmp_path):
-    data = Imported(
-        source="own", graphs={}, **{table: empty_table(table) for table in TABLES}
-    )  # fmt: skip
-    report = write_imported(data, tmp_path / "out")
+    report = write_imported("own", [Imported.empty("own")], tmp_path / "out")
     assert set(report.rows.values()) == {0}
     back = read_imported(tmp_path / "out")
     assert back.kernels.empty and not back.graphs

@@ -52,7 +52,7 @@ def data(sample):
         ("kernels", "dim_n", 2**41, "dimension_not_plausible"),
         ("steps", "latency_us", -1.0, "latency_not_plausible"),
         ("steps", "forward_us", np.inf, "not_a_number"),
-        ("steps", "batch", 0, "dimension_not_plausible"),
+        ("steps", "batch", 0, "count_not_plausible"),
         ("steps", "mode", "tune", "unknown_mode"),
         ("ops", "forward_us", -1.0, "latency_not_plausible"),
         ("ops", "weight", -1.0, "work_not_plausible"),

@@ -20,20 +20,17 @@ a row:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from predictor.traces.schema import Imported, empty_table
+from predictor.traces.schema import Imported
 from predictor.traces.sources.neusight_layout import SOURCE, find_root, open_layout
 from predictor.traces.sources.neusight_peers import PEERS, peer_ops, read_peers
 from predictor.traces.sources.neusight_steps import read_steps
 from predictor.traces.sources.neusight_sweeps import read_sweep
 from predictor.traces.validate import keep_valid
 
-if TYPE_CHECKING:
-    from predictor.traces.import_report import ImportReport
-
-__all__ = ["PEERS", "SOURCE", "find_root", "import_to", "peer_ops", "read"]
+__all__ = ["PEERS", "SOURCE", "find_root", "parts", "peer_ops", "read"]
 
 
 def read(data: Path) -> Imported:
@@ -48,10 +45,7 @@ def read(data: Path) -> Imported:
     import pandas as pd
 
     layout = open_layout(data)
-    out = Imported(
-        source=SOURCE, kernels=empty_table("kernels"), steps=empty_table("steps"),
-        ops=empty_table("ops"), graphs={}, peers=empty_table("peers"),
-    )  # fmt: skip
+    out = Imported.empty(SOURCE)
     frames = [
         rows for path in layout.sweeps() if (rows := read_sweep(path, layout, out)) is not None
     ]
@@ -64,13 +58,6 @@ def read(data: Path) -> Imported:
     return out
 
 
-def import_to(data: Path, out: Path) -> ImportReport:
-    """Read the layout at `data` and write it to the folder `out` in the one schema (Parquet).
-
-    Raises:
-        DataError: as `read`; or `out` holds something else.
-    """
-    from predictor.traces.store import check_target, write_imported
-
-    check_target(out)
-    return write_imported(read(data), out)
+def parts(data: Path) -> Iterator[Imported]:
+    """`read` as the one part of the source."""
+    yield read(data)

@@ -14,6 +14,7 @@ from predictor.traces.files import FolderReader, LayoutNotFoundError, csv_at, on
 logger = logging.getLogger(__name__)
 
 SOURCE = "neusight"
+LICENCE = "MIT"
 _PARTS = ("label", "results", "data/dataset", "data/dataset_amd")
 _ROOTS = ("neusight", "", "scripts/asplos", "NeuSight/scripts/asplos")
 _MERGED = (("vec", "habitat", "elem", "ln", "softmax"), ("habitat", "elem", "ln", "softmax"))

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from predictor.traces.files import csv_at
-from predictor.traces.schema import STEP_COLUMNS, Imported, MeasuredGraph
+from predictor.traces.schema import Imported, MeasuredGraph, filled
 from predictor.traces.sources.neusight_cells import GraphCellError
 from predictor.traces.sources.neusight_graph import LayerStackError, build_graph, is_whole
-from predictor.traces.sources.neusight_layout import SOURCE, Layout
+from predictor.traces.sources.neusight_layout import LICENCE, SOURCE, Layout
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,7 +69,8 @@ def read_steps(layout: Layout, out: Imported) -> None:
             row["flag"] = reasons[name]
     found = [rows for row in steps if (rows := _measured_ops(row, layout, out)) is not None]
     if steps:
-        out.steps = pd.DataFrame(steps)[list(STEP_COLUMNS)]
+        columns = pd.DataFrame(steps).to_dict("series")
+        out.steps = filled("steps", {str(c): v for c, v in columns.items()}, len(steps))
     if found:
         out.ops = pd.concat(found, ignore_index=True)
 
@@ -137,14 +138,24 @@ def step_row(
         )  # fmt: skip
         return None
     return {
-        "row_id": f"{SOURCE}:{file}", "source": SOURCE, "file": file, "device": device,
-        "graph": path.stem, "model": fields[0], "mode": MODES[fields[1]],
-        "batch": int(fields[3]), "seq": int(fields[2]),
-        "plan": option if option and option != "fusion" else "single",
+        "row_id": f"{SOURCE}:{file}", "source": SOURCE, "file": file, "row": 0,
+        "licence": LICENCE, "device": device, "dtype": "fp32", "measure": "wall",
+        "execution": "compiled" if option == "fusion" else "eager", "framework": "pytorch",
+        "devices": _devices(option), "graph": path.stem, "model": fields[0],
+        "mode": MODES[fields[1]], "batch": int(fields[3]), "seq": int(fields[2]),
+        "plan": option if option and option != "fusion" else "",
         "latency_us": total * 1e3, "forward_us": forward * 1e3 if forward > 0 else np.nan,
         "backward_us": backward * 1e3 if backward > 0 else np.nan,
         "flag": "compiled" if option == "fusion" else ("distributed" if option else _SCORABLE),
     }  # fmt: skip
+
+
+def _devices(option: str) -> float:
+    """Devices of a label's option: `dp4`, `tp4`, `pp4_1`; 1 without, NaN where not understood."""
+    if not option or option == "fusion":
+        return 1.0
+    count = re.match(r"(?:dp|tp|pp)([0-9]+)", option)
+    return float(count.group(1)) if count else np.nan
 
 
 def _measured_ops(step: Mapping[str, Any], layout: Layout, out: Imported) -> pd.DataFrame | None:

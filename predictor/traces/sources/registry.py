@@ -2,16 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from predictor.errors import DataError
 from predictor.traces.files import LayoutNotFoundError
+from predictor.traces.import_report import ImportReport
+from predictor.traces.merge import merged
 from predictor.traces.schema import Imported
 from predictor.traces.sources import neusight
-from predictor.traces.store import imported_at, read_imported
+from predictor.traces.store import check_target, imported_at, read_parts, write_imported
 
-READERS: Mapping[str, Callable[[Path], Imported]] = {"neusight": neusight.read}
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One importer of a public layout."""
+
+    name: str
+    """What the command line calls it."""
+    folders: tuple[str, ...]
+    """Its folders below a folder of data folders."""
+    licence: str
+    parts: Callable[[Path], Iterator[Imported]]
+    """Rows of the layout at a path, in parts of bounded size that passed `keep_valid`.
+
+    The path is a folder of data folders, the source's own folder, an upstream clone, or one file.
+    Raises `LayoutNotFoundError` (before the first part) where nothing of it is there.
+    """
+
+
+SOURCES: Mapping[str, Source] = {
+    s.name: s
+    for s in (Source(name="neusight", folders=("neusight",), licence="MIT", parts=neusight.parts),)
+}
+
+
+def source_of(name: str) -> Source:
+    """The source of a name.
+
+    Raises:
+        DataError: unknown.
+    """
+    if name not in SOURCES:
+        raise DataError(f"no source {name!r}; known: {', '.join(SOURCES)}")
+    return SOURCES[name]
+
+
+def import_source(name: str, data: Path, out: Path) -> ImportReport:
+    """Read the layout at `data` and write it to the folder `out` in the one schema (Parquet).
+
+    Raises:
+        DataError: the source is unknown, nothing of it is at `data`, a file is damaged, or `out`
+            holds something else.
+    """
+    source = source_of(name)
+    check_target(out)
+    return write_imported(name, source.parts(data), out)
 
 
 def read_source(name: str, folders: Sequence[Path]) -> Imported:
@@ -20,34 +67,19 @@ def read_source(name: str, folders: Sequence[Path]) -> Imported:
     Raises:
         DataError: the source is unknown, or no folder holds any of it.
     """
-    import pandas as pd
-
-    if name not in READERS:
-        raise DataError(f"no source {name!r}; known: {', '.join(READERS)}")
-    parts: list[Imported] = []
+    source = source_of(name)
+    found: list[Imported] = []
     failed: list[str] = []
     for folder in folders:
         try:
-            parts.append(_read(name, folder))
+            found.append(merged(_parts(source, folder)))
         except LayoutNotFoundError as error:
             failed.append(str(error))
-    if not parts:
+    if not found:
         raise DataError("; ".join(failed) or f"no folder given for source {name!r}")
-    first = parts[0]
-    for other in parts[1:]:
-        for table in ("kernels", "steps", "ops", "peers"):
-            joined = pd.concat([getattr(first, table), getattr(other, table)], ignore_index=True)
-            key = ["row_id"] if "row_id" in joined.columns else ["device", "graph", "peer"]
-            joined = joined.drop_duplicates(key, ignore_index=True)
-            setattr(first, table, joined)
-        first.graphs = {**other.graphs, **first.graphs}
-        first.dropped.update(other.dropped)
-        first.rejects.extend(other.rejects)
-        first.files = {**other.files, **first.files}
-        first.left_out = {**other.left_out, **first.left_out}
-    return first
+    return merged(found, repeated=len(found) > 1)
 
 
-def _read(name: str, folder: Path) -> Imported:
-    imported = imported_at(folder, name)
-    return READERS[name](folder) if imported is None else read_imported(imported)
+def _parts(source: Source, folder: Path) -> Iterator[Imported]:
+    imported = imported_at(folder, source.name)
+    return source.parts(folder) if imported is None else read_parts(imported)
