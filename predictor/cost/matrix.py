@@ -1,4 +1,4 @@
-"""Rules of ops whose arithmetic is matrix products: matmul, convolution, attention, recurrent.
+"""Rules of ops whose arithmetic is matrix products: matmul, experts, convolution, recurrent.
 
 FLOPs count 2 a multiply-add. Shapes and symbols are those of `predictor.graph.ops`.
 """
@@ -7,7 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from predictor.cost.rule import INDEX_BYTES, STAT_BYTES, Dims, Formula, Number, Rule, smaller
+from predictor.cost.rule import (
+    INDEX_BYTES,
+    Dims,
+    Formula,
+    Number,
+    Rule,
+    given_or,
+    nothing,
+    smaller,
+)
 
 
 def _exact(
@@ -15,17 +24,17 @@ def _exact(
     reads: Formula,
     writes: Formula,
     *,
-    other_read_bytes: Formula | None = None,
+    other_read_bytes: Formula = nothing,
+    stored: Formula = nothing,
 ) -> Rule:
     """A rule whose convention and whose work are the same number."""
-    if other_read_bytes is None:
-        return Rule(flops=flops, matmul_flops=flops, reads=reads, writes=writes)
     return Rule(
         flops=flops,
         matmul_flops=flops,
         reads=reads,
         writes=writes,
         other_read_bytes=other_read_bytes,
+        stored=stored,
     )
 
 
@@ -36,6 +45,10 @@ def gemm_flops(d: Dims) -> Number:
 
 def _gemm_reads(d: Dims) -> Number:
     return d["batch"] * (d["m"] + d["n"]) * d["k"]
+
+
+def _gemm_second(d: Dims) -> Number:
+    return d["batch"] * d["n"] * d["k"]
 
 
 def _gemm_writes(d: Dims) -> Number:
@@ -87,52 +100,23 @@ def _conv_output(d: Dims) -> Number:
     return d["batch"] * d["c_out"] * d["h_out"] * d["w_out"]
 
 
-def attention_pairs(d: Dims) -> Number:
-    """Query-key pairs that a (causal) mask leaves, per head.
+def moe_flops(d: Dims) -> Number:
+    """Gated (or plain) up and down projections of the m rows that meet this rank's experts.
 
-    Causal masks are aligned at the last query and key, so query i of q sees kv_len - q_len + i
-    keys (for q_len = kv_len = S: S(S+1)/2); without a mask q_len * kv_len.
+    `gates` + 1 products of k x n a row: gate, up and down, or up and down.
     """
-    q, kv, causal = d["q_len"], d["kv_len"], d["causal"]
-    rows = smaller(q, kv)
-    return causal * (rows * kv - rows * (rows - 1) // 2) + (1 - causal) * q * kv
+    return 2 * d["m"] * d["n"] * d["k"] * (d["gates"] + 1)
 
 
-def _heads(d: Dims) -> Number:
-    return d["batch"] * d["heads"] * d["head_dim"]
+def moe_weights(d: Dims) -> Number:
+    """Elements of the experts that some row meets: `active` of them where known, at most m."""
+    active = given_or(d, "active", smaller(d["groups"], d["m"]))
+    return active * (d["gates"] + 1) * d["k"] * d["n"]
 
 
-def attention_flops(d: Dims) -> Number:
-    """Work of QK^T and PV on the pairs that the mask leaves (Dao, FlashAttention-2, section 4)."""
-    return 4 * _heads(d) * attention_pairs(d)
-
-
-def attention_convention(d: Dims) -> Number:
-    """Published convention: 4*batch*heads*q_len*kv_len*head_dim, causal or not."""
-    return 4 * _heads(d) * d["q_len"] * d["kv_len"]
-
-
-def attention_backward_flops(d: Dims) -> Number:
-    """Five products (QK^T again, dP, dV, dQ, dK) against the forward's two: 2.5 times its work."""
-    return 10 * _heads(d) * attention_pairs(d)
-
-
-def attention_backward_convention(d: Dims) -> Number:
-    """Twice the forward's convention: recomputation is work, but not counted as model FLOPs."""
-    return 2 * attention_convention(d)
-
-
-def _attention_q(d: Dims) -> Number:
-    return _heads(d) * d["q_len"]
-
-
-def _attention_kv(d: Dims) -> Number:
-    """Elements of K and V together: by key-value heads, not query heads."""
-    return 2 * d["batch"] * d["kv_heads"] * d["kv_len"] * d["head_dim"]
-
-
-def _attention_stats(d: Dims) -> Number:
-    return STAT_BYTES * d["batch"] * d["heads"] * d["q_len"]
+def _moe_reads(d: Dims) -> Number:
+    """The weights, and every row of the input that meets an expert here (at most m)."""
+    return smaller(d["tokens"], d["m"]) * d["k"] + moe_weights(d)
 
 
 def rnn_weights(d: Dims) -> Number:
@@ -169,9 +153,9 @@ def _rnn_states(d: Dims) -> Number:
 
 
 MATRIX_RULES: Mapping[str, Rule] = {
-    "linear": _exact(gemm_flops, _linear_reads, _gemm_writes),
-    "matmul": _exact(gemm_flops, _gemm_reads, _gemm_writes),
-    "bmm": _exact(gemm_flops, _gemm_reads, _gemm_writes),
+    "linear": _exact(gemm_flops, _linear_reads, _gemm_writes, stored=lambda d: d["n"] * d["k"]),
+    "matmul": _exact(gemm_flops, _gemm_reads, _gemm_writes, stored=_gemm_second),
+    "bmm": _exact(gemm_flops, _gemm_reads, _gemm_writes, stored=_gemm_second),
     "sparse_mm": _exact(
         sparse_mm_flops,
         lambda d: d["nnz"] + d["k"] * d["n"],
@@ -182,23 +166,12 @@ MATRIX_RULES: Mapping[str, Rule] = {
         grouped_mm_flops,
         lambda d: d["m"] * d["k"] + d["groups"] * d["k"] * d["n"],
         lambda d: d["m"] * d["n"],
+        stored=lambda d: d["groups"] * d["k"] * d["n"],
     ),
+    "moe": _exact(moe_flops, _moe_reads, lambda d: d["tokens"] * d["k"], stored=moe_weights),
     "conv": _exact(conv_flops, lambda d: _conv_input(d) + _conv_weight(d), _conv_output),
     "conv_dgrad": _exact(conv_flops, lambda d: _conv_output(d) + _conv_weight(d), _conv_input),
     "conv_wgrad": _exact(conv_flops, lambda d: _conv_output(d) + _conv_input(d), _conv_weight),
-    "attention": Rule(
-        flops=attention_flops,
-        matmul_flops=attention_convention,
-        reads=lambda d: _attention_q(d) + _attention_kv(d),
-        writes=_attention_q,
-    ),
-    "attention_backward": Rule(
-        flops=attention_backward_flops,
-        matmul_flops=attention_backward_convention,
-        reads=lambda d: 3 * _attention_q(d) + _attention_kv(d),
-        writes=lambda d: _attention_q(d) + _attention_kv(d),
-        other_read_bytes=_attention_stats,
-    ),
     "rnn": _exact(
         rnn_flops,
         lambda d: _rnn_input(d) + rnn_weights(d) + _rnn_biases(d),
@@ -210,4 +183,5 @@ MATRIX_RULES: Mapping[str, Rule] = {
         lambda d: _rnn_input(d) + rnn_weights(d) + _rnn_biases(d),
     ),
 }
-"""One row an op; weights count once even where a recurrent kernel re-reads them every step."""
+"""One row an op; weights count once even where a recurrent kernel re-reads them every step. Between
+the two products of `moe` nothing needs to reach memory."""

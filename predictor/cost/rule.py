@@ -31,6 +31,14 @@ def smaller(a: Number, b: Number) -> Number:
     return min(a, b)
 
 
+def given_or(d: Dims, name: str, default: Number) -> Number:
+    """An optional dimension where it is given (1 or more), else `default`."""
+    value = d.get(name, -1)
+    if isinstance(value, np.ndarray) or isinstance(default, np.ndarray):
+        return np.where(np.asarray(value) >= 1, value, default)
+    return value if value >= 1 else default
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """Cost of one op; a formula takes the dimensions that `OPS[op].dims` names.
@@ -44,6 +52,8 @@ class Rule:
     """Elements of the kernel's dtype read."""
     writes: Formula
     """Elements of the kernel's dtype written."""
+    stored: Formula = nothing
+    """Of `reads`: elements of weights or of a key-value cache, which may be kept narrower."""
     matmul_flops: Formula = nothing
     """FLOPs by the published dense convention; zero outside matrix products, convolution,
     attention and recurrent layers."""

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from predictor.cost.attention import ATTENTION_RULES
+from predictor.cost.collectives import COLLECTIVE_RULES
 from predictor.cost.matrix import MATRIX_RULES
 from predictor.cost.optimizers import OPTIMIZER_RULES, even_sizes, optimizer_cost, step_launches
 from predictor.cost.rule import Dims, Number, Rule
@@ -19,7 +21,9 @@ from predictor.errors import CostRuleError
 from predictor.graph.ir import DTYPE_BYTES
 from predictor.graph.ops import OPS
 
-RULES: Mapping[str, Rule] = {**MATRIX_RULES, **STREAMING_RULES, **OPTIMIZER_RULES}
+RULES: Mapping[str, Rule] = {
+    **MATRIX_RULES, **ATTENTION_RULES, **STREAMING_RULES, **COLLECTIVE_RULES, **OPTIMIZER_RULES,
+}  # fmt: skip
 """The rule of every op of `OPS`."""
 
 MATRIX_CLASSES: frozenset[str] = frozenset(
@@ -107,14 +111,27 @@ def flop_factor(op: str, dtype: str) -> int:
     return 4 if dtype.startswith("complex") else 1
 
 
-def kernel_cost(op: str, dims: Dims, dtype: str) -> Cost:
+def kernel_cost(
+    op: str,
+    dims: Dims,
+    dtype: str,
+    *,
+    input_bytes: Number | None = None,
+    stored_bytes: Number | None = None,
+    output_bytes: Number | None = None,
+) -> Cost:
     """Cost of a kernel of which only the dimensions are known, or of many as arrays.
 
     Args:
         op: key of `OPS`.
-        dims: integers, or arrays of one length, for every name in `OPS[op].dims`.
+        dims: integers, or arrays of one length, for every name in `OPS[op].dims`; those of
+            `OPS[op].optional` where they are known (-1 elsewhere).
         dtype: key of `DTYPE_BYTES`, the dtype of all operands but indices and masks (for `cast`
             both sides are counted in it).
+        input_bytes: bytes of an element read, where it is not `dtype`.
+        stored_bytes: the same for weights and key-value caches (scales included), else as
+            `dtype`.
+        output_bytes: the same for elements written.
 
     Raises:
         CostRuleError: unknown op or dtype, or missing dimension.
@@ -125,11 +142,15 @@ def kernel_cost(op: str, dims: Dims, dtype: str) -> Cost:
     width = DTYPE_BYTES[dtype]
     d = _numbers(op, dims)
     factor = flop_factor(op, dtype)
+    stored = rule.stored(d)
+    read = (width if input_bytes is None else input_bytes) * (rule.reads(d) - stored)
+    read = read + (width if stored_bytes is None else stored_bytes) * stored
     return Cost(
         flops=factor * rule.flops(d),
         matmul_flops=factor * rule.matmul_flops(d),
-        read_bytes=width * rule.reads(d) + rule.other_read_bytes(d),
-        write_bytes=width * rule.writes(d) + rule.other_write_bytes(d),
+        read_bytes=read + rule.other_read_bytes(d),
+        write_bytes=(width if output_bytes is None else output_bytes) * rule.writes(d)
+        + rule.other_write_bytes(d),
     )
 
 

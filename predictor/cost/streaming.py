@@ -26,7 +26,7 @@ FLOPS_PER_CELL: Mapping[str, int] = {
     "layer_norm": 8, "layer_norm_backward": 14, "rms_norm": 5, "rms_norm_backward": 11,
     "group_norm": 8, "group_norm_backward": 14, "batch_norm": 8, "batch_norm_backward": 14,
     "reduction": 1, "scan": 1, "pool": 1, "pool_backward": 1,
-    "embedding": 0, "embedding_backward": 1, "gather": 0, "scatter": 1,
+    "embedding": 0, "embedding_backward": 1, "gather": 0, "scatter": 1, "quantize": 2,
 }  # fmt: skip
 """Arithmetic of one of the rows * cols cells that the op reads."""
 
@@ -185,9 +185,7 @@ STREAMING_RULES: Mapping[str, Rule] = {
     ),
     "gather": _rows_rule("gather", _cells, _cells, other_read_bytes=_row_indices),
     "scatter": _rows_rule("scatter", _cells, _cells, other_read_bytes=_row_indices),
-    "collective": Rule(
-        flops=lambda d: d["numel"], reads=lambda d: d["numel"], writes=lambda d: d["numel"]
-    ),
+    "quantize": _rows_rule("quantize", _cells, _cells),
     "transfer": Rule(flops=nothing, reads=lambda d: d["numel"], writes=lambda d: d["numel"]),
     "fft": Rule(flops=fft_flops, reads=_cells, writes=_cells),
     "opaque": Rule(

@@ -33,10 +33,15 @@ ROWS = page_rows()
 def names(d: dict[str, int]) -> dict[str, object]:
     """What the formulas may use beside the dimensions."""
     extra: dict[str, object] = {"max": max, "ceil": ceil, "log2": log2}
-    if "q_len" in d:
-        r = min(d["q_len"], d["kv_len"])
-        causal = r * d["kv_len"] - r * (r - 1) // 2
-        extra["pairs"] = causal if d["causal"] else d["q_len"] * d["kv_len"]
+    extra["min"] = min
+    if "kv_len" in d:
+        kv, window = d["kv_len"], d.get("window", d["kv_len"])
+        seen = [min(kv - i, window) for i in range(min(d["q_len"], kv))]
+        extra["pairs"] = sum(seen) if d["causal"] else d["q_len"] * kv
+        extra["keys"] = min(kv, d["q_len"] + window - 1) if d["causal"] else kv
+        extra["dv"] = d.get("v_head_dim", d["head_dim"])
+    if "groups" in d and "gates" in d:
+        extra["active"] = d.get("active", min(d["groups"], d["m"]))
     if "hidden_size" in d:
         h = d["hidden_size"]
         later = (d["layers"] - 1) * (d["directions"] + 1) * h
@@ -47,7 +52,8 @@ def names(d: dict[str, int]) -> dict[str, object]:
 def test_page_lists_the_vocabulary():
     assert list(ROWS) == list(OPS)
     for op, cells in ROWS.items():
-        assert cells[:3] == [OPS[op].op_class, OPS[op].token, ", ".join(OPS[op].dims)]
+        dims = [*OPS[op].dims, *(f"[{name}]" for name in OPS[op].optional)]
+        assert cells[:3] == [OPS[op].op_class, OPS[op].token, ", ".join(dims)]
 
 
 @pytest.mark.parametrize("op", list(OPS))
@@ -58,6 +64,21 @@ def test_formulas_are_the_rules(op, dtype):
     for name, value in {"groups": 2, "causal": 1, "inputs": 3, "outputs": 2}.items():
         if name in dims:
             dims[name] = value
+    check(op, dims, dtype)
+
+
+@pytest.mark.parametrize(
+    ("op", "optional"),
+    [("attention", {"window": 3}), ("attention", {"v_head_dim": 5, "window": 40}),
+     ("moe", {"active": 1, "topk": 2})],
+)  # fmt: skip
+def test_formulas_with_optional_dimensions(op, optional):
+    dims = dict(zip(OPS[op].dims, (4, 6, 2, 14, 22, 26, 1), strict=False))
+    assert set(optional) <= set(OPS[op].optional)
+    check(op, {**dims, **optional}, "bf16")
+
+
+def check(op: str, dims: dict[str, int], dtype: str) -> None:
     cost = kernel_cost(op, dims, dtype)
     for field, formula in zip(FORMULAS, ROWS[op][3:], strict=True):
         scope = {**dims, **names(dims), "w": DTYPE_BYTES[dtype]}

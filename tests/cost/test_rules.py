@@ -175,7 +175,7 @@ def test_costs_are_sane_and_never_fall_when_a_dimension_grows(op, data):
     if matrix and op not in ("attention_backward",):
         assert before.flops <= before.matmul_flops
     for name in d:
-        if name in ("causal", "groups"):
+        if name in ("causal", "groups", "ranks"):  # shared work, smaller shares
             continue
         grown = kernel_cost(op, {**d, name: d[name] * 2}, "fp32")
         assert grown.flops >= before.flops
