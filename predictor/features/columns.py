@@ -8,6 +8,7 @@ A device acts through its rooflines, its unit count and its cache.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,11 +21,18 @@ from predictor.graph.ops import OPS, TOKENS
 from predictor.hardware.device import Device, Software
 
 FEATURES_VERSION = 1
+"""Grows when a column changes its meaning: older checkpoints are refused. A column that is added
+leaves it as it is: they predict without it."""
 TILES: tuple[tuple[int, int, float], ...] = (
     (128, 128, 1.0), (128, 64, 0.92), (64, 64, 0.82), (32, 32, 0.55),
 )  # fmt: skip
 """Candidate output tiles (rows, columns) of a library GEMM, with the share of the unit's rate that
 such a tile can feed."""
+
+FUSED_ATTENTION_MINOR = 14.0
+"""PyTorch 2.0, the first with a fused attention call: before it, its parts ran one by one."""
+MINOR_CENTRE = 18.0
+"""PyTorch 2.4: what an unknown release is taken for."""
 
 _TOKEN_OF_OP = np.array([TOKENS.index(OPS[name].token) for name in OP_NAMES], dtype=np.int64)
 _BINARY = np.array([OP_NAMES.index(name) for name in ("add", "mul", "div", "pow")])
@@ -37,7 +45,8 @@ COLUMNS: tuple[str, ...] = (
     "k_odd", "m_mod32", "n_mod32", "k_mod32", "bias", "log_window", "pointwise_conv",
     "winograd_like", "log_c_in", "log_spatial", "inputs", "isolated", "boost_room",
     "boost_room_x_time", "half_precision", "log_write_share", "log_launches", "broadcast",
-    "int_pipe",
+    "int_pipe", "compiled", "channels_last", "release", "scripted_attention", "depthwise",
+    "log_stride", "n_mod8", "k_mod8", "bf16",
 )  # fmt: skip
 
 
@@ -52,9 +61,9 @@ class NodeFeatures:
     roofline: Roofline
 
 
-def columns_hash() -> str:
-    """Hash of the column names and version: a checkpoint states it, loading compares it."""
-    text = f"{FEATURES_VERSION}|{','.join(COLUMNS)}|{','.join(TOKENS)}"
+def columns_hash(columns: Sequence[str] = COLUMNS, tokens: Sequence[str] = TOKENS) -> str:
+    """Hash of column names, tokens and version: a checkpoint states it, loading compares it."""
+    text = f"{FEATURES_VERSION}|{','.join(columns)}|{','.join(tokens)}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -72,6 +81,7 @@ def node_features(table: KernelTable, device: Device, software: Software) -> Nod
         **_gemm_columns(m, n, k, batch, gemm, device),
         **_conv_columns(table),
         **_context_columns(table, roof, device),
+        **_software_columns(table, software),
     }
     columns["is_gemm"] = gemm.astype(float)
     columns["bias"] = (table.op == OP_NAMES.index("linear")).astype(float)
@@ -194,6 +204,8 @@ def _gemm_columns(
     for name, size in (("m", m), ("n", n), ("k", k)):
         out[f"{name}_odd"] = (np.mod(size, 4) != 0).astype(float) * on
         out[f"{name}_mod32"] = (np.mod(size, 32) != 0).astype(float) * on
+        if name != "m":
+            out[f"{name}_mod8"] = (np.mod(size, 8) != 0).astype(float) * on
     return out
 
 
@@ -209,6 +221,8 @@ def _conv_columns(table: KernelTable) -> dict[str, NDArray[np.float64]]:
         "winograd_like": ((d("kh") == 3) & (d("kw") == 3) & (stride < 1.5)) * on,
         "log_c_in": _log1(d("c_in") / np.maximum(d("groups"), 1)) * on,
         "log_spatial": _log1(d("h_out") * d("w_out")) * on,
+        "depthwise": ((d("groups") > 1) & (d("groups") == d("c_in"))) * on,
+        "log_stride": np.log(np.maximum(stride, 1.0)) * on,
     }
 
 
@@ -224,6 +238,30 @@ def _context_columns(
         "half_precision": np.isin(table.dtype, ["fp16", "bf16"]).astype(float),
         "int_pipe": np.full(n, _integer_pipe(device)),
     }
+
+
+def _software_columns(table: KernelTable, software: Software) -> dict[str, NDArray[np.float64]]:
+    """What the framework decides: compiler, memory format, release."""
+    minor = _pytorch_minor(software)
+    n = len(table)
+    half = np.isin(table.dtype, ["fp16", "bf16"])
+    return {
+        "compiled": np.full(n, float(software.mode == "compiled")),
+        "channels_last": np.full(n, float(software.memory_format == "channels_last")),
+        "release": np.full(n, (minor - MINOR_CENTRE) / 10.0),
+        "scripted_attention": np.full(n, float(minor < FUSED_ATTENTION_MINOR)),
+        "bf16": (half & (table.dtype == "bf16")).astype(float),
+    }
+
+
+def _pytorch_minor(software: Software) -> float:
+    """Releases of PyTorch counted on: 1.13 is 13, 2.0 is 14; unknown is the centre."""
+    version = (software.framework_version or "").split(".")
+    if software.framework != "pytorch" or len(version) < 2:
+        return MINOR_CENTRE
+    if not (version[0].isdigit() and version[1].isdigit()):
+        return MINOR_CENTRE
+    return float(version[1]) + (14.0 if int(version[0]) >= 2 else 0.0)
 
 
 def _integer_pipe(device: Device) -> float:

@@ -85,3 +85,5 @@ class Software:
     """`torch.backends.cudnn.allow_tf32`; PyTorch's default is on."""
     amp: str | None = None
     """`fp16` or `bf16` under autocast."""
+    memory_format: Literal["contiguous", "channels_last"] = "contiguous"
+    """Of images and convolutions."""

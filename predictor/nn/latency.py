@@ -18,7 +18,6 @@ from predictor.errors import CheckpointError
 from predictor.features.columns import (
     COLUMNS,
     NodeFeatures,
-    columns_hash,
     node_features,
     token_of,
 )
@@ -30,6 +29,7 @@ from predictor.hardware.device import Device, Software
 from predictor.hardware.peaks import MATRIX_CLASSES
 from predictor.nn.composition import step_us
 from predictor.nn.ensemble import Ensemble, effect_index, threads
+from predictor.nn.older_releases import weights_of_today
 from predictor.nn.prediction import Interval, Prediction
 from predictor.nn.priors import (
     EFFICIENCY,
@@ -40,7 +40,13 @@ from predictor.nn.priors import (
     SPREAD,
     SPREAD_DEFAULT,
 )
-from predictor.nn.release_parts import RANGES, check_calibration, check_columns, networks_of
+from predictor.nn.release_parts import (
+    RANGES,
+    check_calibration,
+    check_columns,
+    networks_of,
+    ops_of,
+)
 
 Floats = NDArray[np.float64]
 _MEASURING_COLUMNS = np.isin(COLUMNS, ["isolated", "boost_room", "boost_room_x_time"])
@@ -252,21 +258,20 @@ def load_predictor(release: ReleaseLike) -> LatencyPredictor:
         CheckpointError: features or vocabulary of another version, or tensors that do not fit.
     """
     features, model = _mapping(release, "features"), _mapping(release, "model")
-    if features.get("hash") != columns_hash():
-        raise CheckpointError(
-            f"checkpoint {release.name!r} was trained on features {features.get('hash')!r}, this "
-            f"version has {columns_hash()!r}: train it again, or install the version that made it"
-        )
     calibration = _mapping(release, "calibration")
     try:
-        check_columns(features, release.config.get("vocabulary"))
+        columns, tokens = check_columns(features, release.config.get("vocabulary"))
         check_calibration(calibration)
-        nets = networks_of(model, release.tensors)
+        tensors = weights_of_today(
+            release.tensors, columns=columns, tokens=tokens, ops=ops_of(model)
+        )
+        nets = networks_of(model, tensors, columns, tokens)
     except (TypeError, ValueError, RuntimeError) as error:
         raise CheckpointError(
-            f"checkpoint {release.name!r}: its parts do not fit together ({error}); train it again"
+            f"checkpoint {release.name!r}: its parts do not fit together ({error}): train it "
+            "again, or install the version that made it"
         ) from error
-    low, high = (release.tensors[name].float() for name in RANGES)
+    low, high = (tensors[name].float() for name in RANGES)
     return LatencyPredictor(
         name=release.name,
         networks=Ensemble(members=nets, devices=tuple(str(d) for d in model["devices"])),

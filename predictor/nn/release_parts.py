@@ -7,22 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
-from typing import Any
+from typing import Any, TypeGuard
 
-import torch
 from torch import Tensor
 
-from predictor.features.columns import COLUMNS
+from predictor.features.columns import COLUMNS, columns_hash
 from predictor.features.table import OP_NAMES
 from predictor.graph.ops import TOKENS
 from predictor.nn.latency_net import LatencyNet, NetConfig
 from predictor.nn.tokens import trunk_tokens
 
 RANGES: tuple[str, ...] = ("range.low", "range.high")
-SIZES: Mapping[str, int] = {"features": len(COLUMNS), "tokens": len(TOKENS)}
-"""Sizes that this version of the package decides."""
-PER_OP = "host_op"
-"""The weights (kinds of timing, ops) that have a column an op."""
 LARGEST_SCALE = 10.0
 """Of an interval, in units of log latency: a factor of 22,000 either way."""
 _MODEL_KINDS: Mapping[str, type] = {
@@ -32,21 +27,23 @@ _SCALES: Mapping[str, str] = {"isolated": "default", "in_step": "default", "step
 """Interval scales by context, with the entry that must be there."""
 
 
-def networks_of(model: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[LatencyNet, ...]:
+def networks_of(
+    model: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    columns: Sequence[str] = COLUMNS,
+    tokens: Sequence[str] = TOKENS,
+) -> tuple[LatencyNet, ...]:
     """The trained networks of a release, in evaluation mode.
 
     Args:
-        model: its `model` entry. Ops that the vocabulary gained since take the average host time
-            (without `ops`, its ops are taken to be today's).
-        tensors: all its tensors; weights may be stored as float16.
+        model: its `model` entry.
+        tensors: all its tensors, in today's order; weights may be stored as float16.
+        columns: the feature columns that it was trained on, for the sizes that it states.
+        tokens: its tokens, likewise.
     """
-    _check_model(model)
-    ops = model.get("ops", OP_NAMES)
-    config = NetConfig(**{**model["network"], "ops": len(OP_NAMES)})
-    tensors = {
-        name: _ops_of_today(value, ops, name) if name.endswith(PER_OP) else value
-        for name, value in tensors.items()
-    }
+    _check_model(model, columns, tokens)
+    sizes = {"ops": len(OP_NAMES), "features": len(COLUMNS), "tokens": len(TOKENS)}
+    config = NetConfig(**{**model["network"], **sizes})
     nets = tuple(LatencyNet(config, trunk_tokens()) for _ in range(model["members"]))
     states = {f"member{i}.{k}": v for i, n in enumerate(nets) for k, v in n.state_dict().items()}
     _check_tensors(states, tensors)
@@ -59,37 +56,31 @@ def networks_of(model: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tupl
     return nets
 
 
-def _ops_of_today(tensor: Tensor, ops: Sequence[str], name: str) -> Tensor:
-    """Columns in the order of this version's ops, 0 (the average) where the op is new."""
-    if tensor.dim() != 2 or tensor.shape[1] != len(ops):
-        raise ValueError(f"tensor {name} is {_shape(tuple(tensor.shape))}, ops are {len(ops)}")
-    out = torch.zeros(len(tensor), len(OP_NAMES))
-    for column, op in enumerate(ops):
-        if op in OP_NAMES:
-            out[:, OP_NAMES.index(op)] = tensor[:, column]
-    return out
+def ops_of(model: Mapping[str, Any]) -> list[str]:
+    """The ops that a release knows; without a list of them, today's."""
+    ops = model.get("ops", list(OP_NAMES))
+    return ops if isinstance(ops, list) else []
 
 
-def _check_model(model: Mapping[str, Any]) -> None:
-    """Kinds of the values of `model`, and sizes against this version's columns and vocabulary."""
+def _check_model(model: Mapping[str, Any], columns: Sequence[str], tokens: Sequence[str]) -> None:
+    """Kinds of the values of `model`, and its sizes against the names that it states."""
     for key, kind in _MODEL_KINDS.items():
         if not isinstance(model.get(key), kind) or isinstance(model[key], bool):
             raise ValueError(f"model.{key} is {model.get(key)!r}, not {_article(kind)}")
     if model["members"] < 1:
         raise ValueError(f"model.members is {model['members']}, at least 1 is needed")
-    _check_network(model["network"])
+    _check_network(model["network"], {"features": len(columns), "tokens": len(tokens)})
     network, devices = model["network"], model["devices"]
     if network["hosts"] != len(devices):
         raise ValueError(f"network.hosts is {network['hosts']}, devices are {len(devices)}")
-    ops = model.get("ops", list(OP_NAMES))
-    if not isinstance(ops, list) or network["ops"] != len(ops):
+    if network["ops"] != len(ops_of(model)):
         raise ValueError(f"network.ops is {network['ops']}, model.ops does not list as many")
     for pair in model["learned"]:
         if not isinstance(pair, list) or len(pair) != 2:
             raise ValueError(f"model.learned holds {pair!r}, not a pair of token and dtype")
 
 
-def _check_network(network: Mapping[str, Any]) -> None:
+def _check_network(network: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
     known = {f.name: f for f in fields(NetConfig)}
     for key, value in network.items():
         if key not in known:
@@ -99,9 +90,9 @@ def _check_network(network: Mapping[str, Any]) -> None:
     for key, spec in known.items():
         if spec.default is MISSING and key not in network:
             raise ValueError(f"network.{key} is missing")
-    for key, size in SIZES.items():
+    for key, size in sizes.items():
         if network[key] != size:
-            raise ValueError(f"network.{key} is {network[key]}, this version has {size}")
+            raise ValueError(f"network.{key} is {network[key]}, its names are {size}")
 
 
 def _check_tensors(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
@@ -139,12 +130,22 @@ def check_calibration(calibration: Mapping[str, Any]) -> None:
                     )
 
 
-def check_columns(features: Mapping[str, Any], vocabulary: object) -> None:
-    """Names behind the weights: the columns and tokens of this version, in its order."""
-    if features.get("columns") != list(COLUMNS):
-        raise ValueError("features.columns are not those that features.hash stands for")
-    if vocabulary != list(TOKENS):
-        raise ValueError("vocabulary: its tokens are not those of this version, in its order")
+def check_columns(features: Mapping[str, Any], vocabulary: object) -> tuple[list[str], list[str]]:
+    """Names behind the weights: its columns and tokens, as its hash says."""
+    columns = features.get("columns")
+    if not _is_names(columns) or not _is_names(vocabulary):
+        raise ValueError("features.columns and vocabulary are not lists of different names")
+    if features.get("hash") != columns_hash(columns, vocabulary):
+        raise ValueError(
+            "features.columns and vocabulary are not those that features.hash stands for, or "
+            "their meaning changed since"
+        )
+    return columns, vocabulary
+
+
+def _is_names(value: Any) -> TypeGuard[list[str]]:
+    texts = isinstance(value, list) and all(isinstance(v, str) for v in value)
+    return texts and len(set(value)) == len(value) > 0
 
 
 def _is_number(value: Any) -> bool:

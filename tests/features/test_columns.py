@@ -155,7 +155,9 @@ def test_every_column_is_finite_on_every_device(table, mixed, device):
 def test_the_hash_names_columns_tokens_and_version(monkeypatch):
     text = f"{columns.FEATURES_VERSION}|{','.join(COLUMNS)}|{','.join(TOKENS)}"
     assert columns_hash() == hashlib.sha256(text.encode()).hexdigest()[:16]
+    assert columns_hash(COLUMNS[::-1]) != columns_hash()
+    assert columns_hash(tokens=TOKENS[1:]) != columns_hash()
     before = columns_hash()
-    monkeypatch.setattr(columns, "COLUMNS", COLUMNS[::-1])
+    monkeypatch.setattr(columns, "FEATURES_VERSION", columns.FEATURES_VERSION + 1)
     assert columns_hash() != before
     assert len(set(COLUMNS)) == len(COLUMNS)
