@@ -8,14 +8,15 @@ import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from predictor.errors import CheckpointError
 from predictor.features.columns import COLUMNS
 from predictor.features.table import OP_NAMES
+from predictor.fit.model_samples import ModelSamples
 from predictor.fit.recipe import Recipe
 from predictor.fit.samples import KernelSamples, StepSamples
 from predictor.graph.ops import TOKENS
@@ -36,26 +37,50 @@ class FitData:
     kernels: KernelSamples
     steps: StepSamples | None
     ratios: StepSamples | None
+    models: ModelSamples | None = None
 
 
-class EpochShuffle(Sampler[list[int]]):
-    """Batches of row indices; the order of an epoch depends on seed and epoch alone."""
+class EpochShuffle(Sampler[tuple[list[int], list[int]]]):
+    """Batches of kernel rows and model rows; their order depends on seed and epoch alone.
 
-    def __init__(self, rows: int, batch_size: int, seed: int) -> None:
-        self.rows, self.batch_size, self.seed, self.epoch = rows, batch_size, seed, 0
+    An epoch sees every row once. The kind that needs more batches decides how many there are; the
+    other is spread over them.
+    """
+
+    def __init__(
+        self, kernels: int, models: int, batch_size: int, model_batch_size: int, seed: int
+    ) -> None:
+        self.rows, self.seed, self.epoch = (kernels, models), seed, 0
+        needed = (-(-kernels // batch_size), -(-models // model_batch_size))
+        self.batches = max(*needed, 1)
+        self.sizes = (
+            batch_size if needed[0] == self.batches else -(-kernels // self.batches),
+            model_batch_size if needed[1] == self.batches else -(-models // self.batches),
+        )
 
     def set_epoch(self, epoch: int) -> None:
         """Called by the trainer, so that a resumed run sees the order it would have seen."""
         self.epoch = epoch
 
     def __len__(self) -> int:
-        return -(-self.rows // self.batch_size)
+        return self.batches
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def __iter__(self) -> Iterator[tuple[list[int], list[int]]]:
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
-        order = torch.randperm(self.rows, generator=generator).tolist()
-        for start in range(0, self.rows, self.batch_size):
-            yield order[start : start + self.batch_size]
+        orders = [torch.randperm(rows, generator=generator).tolist() for rows in self.rows]
+        for i in range(self.batches):
+            kernels, models = (
+                order[i * size : (i + 1) * size]
+                for order, size in zip(orders, self.sizes, strict=True)
+            )
+            yield kernels, models
+
+
+class _Given(Dataset[list[int]]):
+    """A data set whose items are their own indices."""
+
+    def __getitem__(self, rows: list[int]) -> list[int]:
+        return rows
 
 
 def net_config(recipe: Recipe, hosts: int) -> NetConfig:
@@ -86,17 +111,20 @@ def _fit(recipe: Recipe, data: FitData, folder: Path | None, *, progress: bool) 
     from predictor.fit.module import LatencyTraining
 
     seed_everything(recipe.seed, verbose=False)
+    models = 0 if data.models is None else len(data.models)
     sampler = EpochShuffle(
-        len(data.kernels.measured_us_N), recipe.optimizer.batch_size, recipe.seed
-    )
+        len(data.kernels.measured_us_N), models, recipe.optimizer.batch_size,
+        recipe.optimizer.model_batch_size, recipe.seed,
+    )  # fmt: skip
     module = LatencyTraining(
         recipe, net_config(recipe, len(data.hosts)), data.kernels, data.steps, data.ratios,
-        total_batches=len(sampler) * recipe.optimizer.epochs,
+        total_batches=len(sampler) * recipe.optimizer.epochs, models=data.models,
     )  # fmt: skip
-    loader: DataLoader[int] = DataLoader(
-        range(len(data.kernels.measured_us_N)),  # type: ignore[arg-type]
-        batch_sampler=sampler, collate_fn=torch.tensor,
-    )  # fmt: skip
+    loader: DataLoader[Any] = DataLoader(
+        _Given(),  # the sampler yields the rows themselves
+        batch_sampler=sampler,  # type: ignore[arg-type]
+        collate_fn=lambda pair: tuple(torch.tensor(rows, dtype=torch.long) for rows in pair),
+    )
     callbacks: list[Callback] = []
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from predictor.fit.lightning_api import LightningModule
+from predictor.fit.model_samples import ModelSamples, batch_of
 from predictor.fit.recipe import Recipe
 from predictor.fit.samples import KernelSamples, StepSamples
-from predictor.nn.composition import device_us
+from predictor.nn.composition import device_us, step_us
 from predictor.nn.latency_net import LatencyNet, NetConfig
 from predictor.nn.tokens import trunk_tokens
 
@@ -44,15 +45,18 @@ class LatencyTraining(LightningModule):
         steps: StepSamples | None,
         ratios: StepSamples | None,
         total_batches: int,
+        models: ModelSamples | None = None,
     ) -> None:
         """`ratios`: steps whose backward-to-forward ratios fit the backward biases alone."""
         super().__init__()
         self.recipe, self.kernels, self.steps, self.ratios = recipe, kernels, steps, ratios
+        self.models = models
         self.total_batches = total_batches
         self.members = nn.ModuleList(
             LatencyNet(config, trunk_tokens()) for _ in range(recipe.network.members)
         )
-        mean_F, scale_F = kernels.x_NF.mean(0), kernels.x_NF.std(0)
+        x_NF = kernels.x_NF if models is None else torch.cat([kernels.x_NF, models.x_CF])
+        mean_F, scale_F = x_NF.mean(0), x_NF.std(0)
         for net in self.nets():
             net.x_mean_F.copy_(mean_F)
             net.x_scale_F.copy_(torch.where(scale_F < MIN_SCALE, torch.ones_like(scale_F), scale_F))
@@ -65,17 +69,21 @@ class LatencyTraining(LightningModule):
         """Dropout draws by seed and step alone, so that a resumed run sees what it would have."""
         torch.manual_seed(self.recipe.seed * 1_000_003 + self.global_step)
 
-    def training_step(self, index_B: Tensor, batch_idx: int) -> Tensor:
-        """Loss of one batch of kernel rows, and every few batches of all step graphs."""
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        """Loss of one batch of kernel and model rows, and every few batches of all step graphs."""
         with_steps = batch_idx % self.recipe.optimizer.step_every == 0
-        losses = [self._member_loss(net, index_B, with_steps) for net in self.nets()]
+        losses = [self._member_loss(net, *batch, with_steps) for net in self.nets()]
         loss = torch.stack(losses).sum()
         self.log("loss", loss / len(losses), prog_bar=True)
         return loss
 
-    def _member_loss(self, net: LatencyNet, index_B: Tensor, with_steps: bool) -> Tensor:
+    def _member_loss(
+        self, net: LatencyNet, index_B: Tensor, models_B: Tensor, with_steps: bool
+    ) -> Tensor:
         weights = self.recipe.loss
-        loss = self._kernel_loss(net, index_B)
+        loss = self._kernel_loss(net, index_B) if len(index_B) else torch.zeros(())
+        if self.models is not None and len(models_B):
+            loss = loss + weights.model * self._model_loss(net, self.models, models_B)
         if with_steps and self.steps is not None:
             loss = loss + self._step_loss(net, self.steps)
         if with_steps and self.ratios is not None and weights.backward_ratio > 0:
@@ -115,6 +123,13 @@ class LatencyTraining(LightningModule):
             error = error + off.abs().mean() * trained.float().mean()
         return loss + self.recipe.loss.step * error
 
+    def _model_loss(self, net: LatencyNet, models: ModelSamples, rows_B: Tensor) -> Tensor:
+        """Mean absolute error of log step time of whole models."""
+        predicted_B = model_us(net, models, rows_B)
+        error_B = (torch.log(predicted_B) - torch.log(models.measured_us_M[rows_B])).abs()
+        weight_B = models.weight_M[rows_B]
+        return (error_B * weight_B).sum() / weight_B.sum()
+
     def _ratio_loss(self, net: LatencyNet, steps: StepSamples) -> Tensor:
         """Backward over forward time of the same op: moves the backward biases and nothing else."""
         forward, backward = steps.ratio_2P
@@ -151,6 +166,19 @@ class LatencyTraining(LightningModule):
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": schedule, "interval": "step"},
         }
+
+
+def model_us(net: LatencyNet, models: ModelSamples, rows_B: Tensor) -> Tensor:
+    """(B,) step time of some rows: device work and host work, whichever is later."""
+    batch = batch_of(models, rows_B)
+    at = batch.index_C
+    log_ratio: Tensor = net(
+        models.x_CF[at], models.token_C[at], batch.producers_2P,
+        models.device_M[rows_B][batch.row_C], torch.zeros(len(at)), batch.consumers_2P,
+    )  # fmt: skip
+    time_C = models.base_us_C[at] * torch.exp(log_ratio[:, 1])
+    device_B = device_us(time_C, models.count_C[at], batch.row_C, len(rows_B))
+    return step_us(device_B, models.host_us_M[rows_B])
 
 
 def step_log_ratio(net: LatencyNet, steps: StepSamples, edges: bool = True) -> Tensor:

@@ -37,6 +37,9 @@ class OptimizerRecipe(_Strict):
 
     epochs: Annotated[int, Field(ge=1, le=1000)] = 6
     batch_size: Annotated[int, Field(ge=16, le=1_000_000)] = 4096
+    """Kernel rows a batch."""
+    model_batch_size: Annotated[int, Field(ge=1, le=100_000)] = 64
+    """Rows of whole models a batch."""
     learning_rate: Positive = 3e-3
     weight_decay: Weight = 1e-4
     warmup_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
@@ -49,6 +52,8 @@ class LossRecipe(_Strict):
 
     op: Weight = 0.5
     step: Weight = 0.5
+    model: Weight = 1.0
+    """Whole models of a graph bank."""
     backward_ratio: Weight = 0.3
     device_effect: Weight = 0.003
     token_bias: Weight = 0.02

@@ -51,10 +51,12 @@ class Ensemble:
         edge_index_2E: Tensor,
         device_N: Tensor,
         isolated_N: Tensor,
+        consumers_2E: Tensor | None = None,
     ) -> Tensor:
         """(N, 3) lower, mid, upper of log(device time / base time)."""
+        given = (x_NF, token_N, edge_index_2E, device_N, isolated_N, consumers_2E)
         with torch.no_grad():
-            each = [m(x_NF, token_N, edge_index_2E, device_N, isolated_N) for m in self.members]
+            each = [m(*given) for m in self.members]
         return torch.stack(each).mean(0)
 
     def host_us(

@@ -196,9 +196,13 @@ class LatencyPredictor:
 def host_us(graph: KernelGraph, table: KernelTable, phase: str, rows: NDArray[np.bool_]) -> float:
     """Time of the host to issue a phase, microseconds."""
     launches = float(table.launches[rows].sum())
-    calls = max(float(graph.host_ops.get(phase, 0)) - launches, 0.0)
+    return host_time_us(phase, launches, float(graph.host_ops.get(phase, 0)))
+
+
+def host_time_us(phase: str, launches: float, calls: float) -> float:
+    """Time of the host for a phase of so many launches and framework calls (views included)."""
     share = 1.0 if phase == "forward" else HOST_BACKWARD_SHARE
-    return share * (HOST_LAUNCH_US * launches + HOST_CALL_US * calls)
+    return share * (HOST_LAUNCH_US * launches + HOST_CALL_US * max(calls - launches, 0.0))
 
 
 def _band(time: Floats, floor: Floats, learned: NDArray[np.bool_], half: float) -> Floats:

@@ -79,8 +79,12 @@ class LatencyNet(nn.Module):
         edge_index_2E: Tensor,
         device_N: Tensor,
         isolated_N: Tensor,
+        consumers_2E: Tensor | None = None,
     ) -> Tensor:
         """Quantiles (N, 3) of log(device time / base time): lower, mid, upper, ordered.
+
+        `consumers_2E` holds (consumer, producer) pairs where they are not the edges reversed: in a
+        graph of kernel classes.
 
         A known device (`device_N` >= 0) has an effect of its own beside the shared network, with a
         prior at zero: the shared part then need not explain one device's quirks.
@@ -89,8 +93,8 @@ class LatencyNet(nn.Module):
         x_NF = x_NF.clamp(-6.0, 6.0)
         e_NT = self.token_embedding(self.trunk_token_T[token_N])
         h_NH = self.encoder(torch.cat([x_NF, e_NT], dim=1))
-        if edge_index_2E.shape[1]:
-            reverse_2E = edge_index_2E.flip(0)
+        reverse_2E = edge_index_2E.flip(0) if consumers_2E is None else consumers_2E
+        if edge_index_2E.shape[1] or reverse_2E.shape[1]:
             for gate, down, up in zip(
                 self.message_gate, self.from_producers, self.from_consumers, strict=True
             ):

@@ -1,0 +1,205 @@
+"""Whole models as training samples: their kernels from a graph bank, classes of equal ones once.
+
+Legend: M rows (measured models), C kernel classes of all rows, F features, P edges between classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from predictor.features.columns import node_features
+from predictor.features.quotient import Quotient, quotient
+from predictor.features.table import KernelTable, concat
+from predictor.graph.ir import PHASES
+from predictor.hardware.catalogue import resolve_device
+from predictor.hardware.device import Software
+from predictor.nn.ensemble import effect_index
+from predictor.nn.latency import host_time_us
+from predictor.traces.graph_bank import BankGraph, GraphBank
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+GROUP = ("device", "dtype", "execution", "layout", "framework_version")
+"""Columns that decide device and software of a step row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSamples:
+    """M measured models: what the network reads of their kernels, and their times."""
+
+    x_CF: Tensor
+    token_C: Tensor
+    base_us_C: Tensor
+    datasheet_us_C: Tensor
+    floor_us_C: Tensor
+    flops_C: Tensor
+    phase_C: Tensor
+    count_C: Tensor
+    """How often a kernel of the class runs in its model."""
+    start_M: Tensor
+    """(M + 1,) where the classes of each row begin."""
+    producers_2P: Tensor
+    """Classes joined by an edge, counted from the start of their row."""
+    producers_start_M: Tensor
+    """(M + 1,) where the edges of each row begin."""
+    consumers_2P: Tensor
+    consumers_start_M: Tensor
+    device_M: Tensor
+    """Index of the device's own effect, -1 for none."""
+    host_us_M: Tensor
+    """Time of the host to issue the step, as `predictor.nn.priors` assumes it."""
+    measured_us_M: Tensor
+    weight_M: Tensor
+    rows: pd.DataFrame
+    """The step rows, in order."""
+
+    def __len__(self) -> int:
+        return int(self.measured_us_M.shape[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelBatch:
+    """Some rows of `ModelSamples`, joined to one graph."""
+
+    index_C: Tensor
+    """Classes of the batch, into the samples'."""
+    row_C: Tensor
+    """Row of the batch that each belongs to."""
+    producers_2P: Tensor
+    consumers_2P: Tensor
+
+
+def batch_of(samples: ModelSamples, rows_B: Tensor) -> ModelBatch:
+    """The graph of some rows."""
+    index_C, row_C = _ranges(samples.start_M, rows_B)
+    size_B = (samples.start_M[rows_B + 1] - samples.start_M[rows_B]).numpy()
+    offset_B = torch.from_numpy(np.concatenate([[0], np.cumsum(size_B)[:-1]]).astype(np.int64))
+    edges = []
+    for pairs, start in (
+        (samples.producers_2P, samples.producers_start_M),
+        (samples.consumers_2P, samples.consumers_start_M),
+    ):
+        index_P, row_P = _ranges(start, rows_B)
+        edges.append(pairs[:, index_P] + offset_B[row_P])
+    return ModelBatch(index_C=index_C, row_C=row_C, producers_2P=edges[0], consumers_2P=edges[1])
+
+
+def _ranges(start_M: Tensor, rows_B: Tensor) -> tuple[Tensor, Tensor]:
+    """Positions of the elements of some rows, and which of them each belongs to."""
+    begin, end = start_M[rows_B], start_M[rows_B + 1]
+    size = end - begin
+    row = torch.repeat_interleave(torch.arange(len(rows_B)), size)
+    before = torch.cumsum(size, 0) - size
+    return torch.arange(int(size.sum())) - before[row] + begin[row], row
+
+
+def model_samples(
+    rows: pd.DataFrame, bank: GraphBank, hosts: Sequence[str], depth: int
+) -> ModelSamples | None:
+    """Samples of the step rows whose graph the bank holds; None when there are none.
+
+    Args:
+        rows: step rows.
+        bank: where their graphs stand.
+        hosts: devices with an effect of their own.
+        depth: message-passing layers that the classes must serve.
+    """
+    rows = rows[rows["graph"].isin(list(bank.ids))]
+    if rows.empty:
+        return None
+    rows = rows.sort_values([*GROUP, "row_id"], ignore_index=True)
+    classes: dict[str, tuple[BankGraph, Quotient]] = {}
+    for name in rows["graph"].unique():
+        graph = bank.graph(str(name))
+        classes[str(name)] = (graph, quotient(graph.index, graph.edge_index, depth))
+    parts = [
+        _group(dict(zip(GROUP, key, strict=True)), group, classes, hosts)
+        for key, group in rows.groupby(list(GROUP), sort=True)
+    ]
+    joined = {k: np.concatenate([p[k] for p in parts], axis=-1 if k.endswith("2P") else 0)
+              for k in parts[0]}  # fmt: skip
+    starts = {
+        name: torch.from_numpy(np.concatenate([[0], np.cumsum(joined.pop(size))]).astype(np.int64))
+        for name, size in (
+            ("start_M", "size_M"), ("producers_start_M", "producers_M"),
+            ("consumers_start_M", "consumers_M"),
+        )
+    }  # fmt: skip
+    measured = rows["latency_us"].to_numpy(dtype=np.float32)
+    return ModelSamples(
+        **{k: torch.from_numpy(v) for k, v in joined.items()}, **starts,
+        measured_us_M=torch.from_numpy(measured), weight_M=_weights(rows), rows=rows,
+    )  # fmt: skip
+
+
+def software_of(facts: Mapping[str, object]) -> Software:
+    """Software context of a step row."""
+    dtype, version = str(facts["dtype"]), str(facts["framework_version"])
+    return Software(
+        framework_version=version or None,
+        mode="compiled" if facts["execution"] == "compiled" else "eager",
+        amp=dtype.removeprefix("amp-") if dtype.startswith("amp-") else None,
+        memory_format="channels_last" if facts["layout"] == "nhwc" else "contiguous",
+    )
+
+
+def _group(
+    facts: Mapping[str, object],
+    rows: pd.DataFrame,
+    classes: Mapping[str, tuple[BankGraph, Quotient]],
+    hosts: Sequence[str],
+) -> dict[str, NDArray[np.generic]]:
+    """Arrays of the rows of one device and software."""
+    device = str(facts["device"])
+    half = "bf16" if "bf16" in str(facts["dtype"]) else "fp16"
+    tables: list[KernelTable] = []
+    found: list[Quotient] = []
+    host_us = []
+    for name, batch in zip(rows["graph"], rows["batch"], strict=True):
+        graph, cut = classes[str(name)]
+        table = graph.table(int(batch), half)
+        launches = np.bincount(table.phase, weights=table.launches, minlength=len(PHASES))
+        host_us.append(
+            sum(
+                host_time_us(p, float(n), float(graph.host_calls.get(p, 0)))
+                for p, n in zip(PHASES, launches, strict=True)
+            )
+        )
+        tables.append(table.take(cut.member))
+        found.append(cut)
+    table = concat(tables)
+    features = node_features(table, resolve_device(device), software_of(facts))
+    roof = features.roofline
+    single = np.float32
+    return {
+        "x_CF": features.x, "token_C": features.token, "base_us_C": roof.base_us.astype(single),
+        "datasheet_us_C": roof.datasheet_us.astype(single),
+        "floor_us_C": roof.floor_us.astype(single), "flops_C": table.flops.astype(single),
+        "phase_C": table.phase.astype(np.int64),
+        "count_C": np.concatenate([q.count for q in found]).astype(single),
+        "size_M": np.array([len(q.member) for q in found]),
+        "producers_2P": np.concatenate([q.producers for q in found], axis=1),
+        "producers_M": np.array([q.producers.shape[1] for q in found]),
+        "consumers_2P": np.concatenate([q.consumers for q in found], axis=1),
+        "consumers_M": np.array([q.consumers.shape[1] for q in found]),
+        "device_M": np.full(len(rows), effect_index(device, hosts)),
+        "host_us_M": np.array(host_us, dtype=single),
+    }  # fmt: skip
+
+
+def _weights(rows: pd.DataFrame) -> Tensor:
+    """Inverse square root of how many rows share device, mode and model.
+
+    Many releases of the framework measured the same models on one device.
+    """
+    count = rows.groupby(["device", "mode", "model"])["row_id"].transform("count")
+    weight = torch.from_numpy(count.to_numpy(dtype=np.float32)).rsqrt()
+    return weight / weight.mean()
