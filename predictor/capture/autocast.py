@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.amp.autocast_mode import autocast
 
+from predictor.capture import sparse
 from predictor.errors import CaptureError
 
 
@@ -146,6 +147,8 @@ class CastPolicy:
         if isinstance(value, torch.Tensor):
             if not _eligible(value) or value.dtype is to:
                 return value
+            if sparse.is_sparse(value):
+                return sparse.cast(value, to)
             return self._cached(value, to) if cache else value.to(to)
         if isinstance(value, (list, tuple)) and any(isinstance(v, torch.Tensor) for v in value):
             return [self._one(v, to, cache=cache) for v in value]

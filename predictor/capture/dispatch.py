@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from predictor.capture.grouped import grouped_result, needs_shape_rule
 from predictor.capture.known import KnownValues, collect
 from predictor.capture.layout import convolution_layout
 from predictor.capture.recorder import Recorder
@@ -109,7 +110,11 @@ class RecordDispatch(TorchDispatchMode):
                 _check_one_dtype(plan.op, tensors)
             if plan.op in DATA_DEPENDENT and kwargs.get("output_size") is None:
                 return self._read(plan, func, args, kwargs)
-        result = func(*args, **kwargs)
+        if on_device and needs_shape_rule(plan.op, tensors):
+            with self._recorder.pause():
+                result = grouped_result(tensors)
+        else:
+            result = func(*args, **kwargs)
         if self._recorder.paused or plan.op in NOISE:
             return result
         outputs: list[torch.Tensor] = []

@@ -40,6 +40,8 @@ class MetaCopy:
         self._originals: list[torch.Tensor] = []
         self.tensors: list[torch.Tensor] = []
         """Every dense tensor made, in order."""
+        self.sparse: list[torch.Tensor] = []
+        """Every sparse tensor met, in order; they are not copied."""
         self.compiled = False
         """Whether a module was under `torch.compile`; its copy is not."""
 
@@ -66,6 +68,8 @@ class MetaCopy:
             return known  # type: ignore[no-any-return]
         _check_copyable(tensor)
         if tensor.layout is not torch.strided:
+            if not any(tensor is met for met in self.sparse):
+                self.sparse.append(tensor)
             return tensor
         twin = self._twin(tensor)
         if isinstance(tensor, nn.Parameter):

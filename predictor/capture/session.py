@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from predictor.capture import sparse
 from predictor.capture.autocast import CastPolicy, honoured
 from predictor.capture.dispatch import RecordDispatch
 from predictor.capture.environment import as_on_device
@@ -64,10 +65,11 @@ class Session:
 
     def take_inputs(self, value: Any) -> Any:
         """A meta copy of the inputs (any pytree or object that holds tensors)."""
-        before = len(self.copy.tensors)
+        before, sparse_before = len(self.copy.tensors), len(self.copy.sparse)
         with self.guarded():
             twin = self.copy(value)
         self._inputs.extend(self.copy.tensors[before:])
+        self._inputs.extend(self.copy.sparse[sparse_before:])
         return twin
 
     def take_step(self, value: Any) -> Any:
@@ -89,7 +91,8 @@ class Session:
             if isinstance(t, torch.Tensor)
         }
         self._states = [t for t in self.copy.tensors if id(t) in states]
-        self._inputs.extend(t for t in self.copy.tensors if id(t) not in held | states)
+        taken = (*self.copy.tensors, *self.copy.sparse)
+        self._inputs.extend(t for t in taken if id(t) not in held | states)
         return twin
 
     def has_gradient(self, parameter: torch.Tensor) -> bool:
@@ -115,7 +118,8 @@ class Session:
             if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
                 return tensor
             if id(tensor) not in swapped:
-                swapped[id(tensor)] = tensor.detach().to(to).requires_grad_(tensor.requires_grad)
+                cast = sparse.cast if sparse.is_sparse(tensor) else torch.Tensor.to
+                swapped[id(tensor)] = cast(tensor.detach(), to).requires_grad_(tensor.requires_grad)
             return swapped[id(tensor)]
 
         result = torch.utils._pytree.tree_map(one, value)

@@ -20,6 +20,23 @@ def is_sparse(value: object) -> bool:
     return isinstance(value, torch.Tensor) and value.layout is not torch.strided
 
 
+def cast(matrix: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A sparse matrix in another dtype; on the meta device `.to` would lose its values."""
+    if matrix.layout is torch.sparse_coo or not matrix.is_meta:
+        return matrix.to(dtype)
+    by_row = matrix.layout in (torch.sparse_csr, torch.sparse_bsr)
+    outer = matrix.crow_indices() if by_row else matrix.ccol_indices()
+    inner = matrix.col_indices() if by_row else matrix.row_indices()
+    return torch.sparse_compressed_tensor(
+        outer,
+        inner,
+        matrix.values().to(dtype),
+        matrix.shape,
+        layout=matrix.layout,
+        check_invariants=False,
+    )
+
+
 def product(recorder: Recorder, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """`a @ b` where one of them is sparse and two-dimensional.
 
@@ -78,15 +95,15 @@ def _record(
             f"sparse product of shapes {tuple(a.shape)} and {tuple(b.shape)} does not fit"
         )
     shape = (outer, *free) if first else (*free, outer)
+    count = free[0] if free else 1
     with recorder.pause():
         out = dense.new_empty(shape) if dense.is_meta else _meta(dense, shape)
-    count = free[0] if free else 1
-    attrs: dict[str, object] = {
-        "m": outer if first else count,
-        "n": count if first else outer,
-        "k": inner,
-        "nnz": stored_values(matrix),
-    }
+        attrs: dict[str, object] = {
+            "m": outer if first else count,
+            "n": count if first else outer,
+            "k": inner,
+            "nnz": stored_values(matrix),
+        }
     recorder.record("predictor.sparse_mm", [matrix, dense], [out], attrs)
     return out
 

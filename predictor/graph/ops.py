@@ -70,7 +70,9 @@ OPS: Mapping[str, Op] = {
     "conv_wgrad": _op("conv", _CONV, "conv_wgrad", "conv"),
     # attention: one kernel a call and phase
     "attention": _op("attention", _ATT, "attention", optional=("window", "v_head_dim")),
-    "attention_backward": _op("attention", _ATT, "attention_backward", "attention"),
+    "attention_backward": _op(
+        "attention", _ATT, "attention_backward", "attention", optional=("window",)
+    ),
     # MLA with absorbed projections: one latent key a token for all heads, its values a part of it
     "latent_attention": _op("attention", _LATENT, "attention"),
     # attention with a state of head_dim x v_head_dim: gated delta rule, Mamba-2

@@ -51,6 +51,8 @@ ROWS: tuple[Row, ...] = (
         "_scaled_dot_product_efficient_attention_backward "
         "_scaled_dot_product_cudnn_attention_backward "
         "_scaled_dot_product_fused_attention_overrideable_backward"),
+    Row("attention", matrix.flash_attention, "_flash_attention_forward"),
+    Row("attention_backward", matrix.flash_attention_backward, "_flash_attention_backward"),
     # elementwise
     Row("add", streaming.pointwise, "add sub rsub subtract"),
     Row("mul", streaming.pointwise, "mul multiply square"),
@@ -220,7 +222,8 @@ _BOOKKEEPING = (
     "is_leaf retain_grad output_nr _nested_tensor_size wait_tensor _wrap_tensor_autograd "
     "equal can_cast result_type promote_types _record_function_enter_new "
     "_record_function_exit is_nonzero set_data _debug_has_internal_overlap "
-    "_sparse_coo_tensor_with_dims_and_tensors _coalesced embedding_sparse_backward"
+    "_sparse_coo_tensor_with_dims_and_tensors _coalesced embedding_sparse_backward "
+    "sparse_compressed_tensor _sparse_compressed_tensor_unsafe ccol_indices row_indices"
 )
 MAYBE_COPY: frozenset[str] = frozenset({"reshape", "flatten", "contiguous", "to", "ravel",
     "dropout", "type_as", "float", "half", "bfloat16", "resolve_conj", "resolve_neg"})  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from predictor.errors import CostRuleError
 from predictor.graph.ir import OpNode, TensorSpec
 from predictor.lower.draft import Draft, Reader, as_int, product
 from predictor.lower.streaming_readers import elementwise_dims
@@ -67,14 +68,22 @@ def grouped_gemm(node: OpNode, op: str) -> list[Draft]:
     """`_grouped_mm`: m counts the rows of all groups.
 
     `[m, k] x [g, k, n]` is a forward or dgrad product; `[m, k] x [k, n]` sums each group's share
-    of k (wgrad), `[g, m, k] x [k, n]` is the transposed forward, 3-d by 3-d a plain batch.
+    of k (wgrad), `[g, m, k] x [k, n]` is the transposed forward, 3-d by 3-d a plain batch. fp32
+    and fp16 have no grouped kernel: PyTorch launches a product a group
+    (ATen/native/cuda/GroupedBlas.cpp).
     """
     a, b = node.inputs[0], node.inputs[1]
     k, n = a.shape[-1], b.shape[-1]
     rows = a.shape[-2] * (a.shape[0] if len(a.shape) == 3 and len(b.shape) == 3 else 1)
     stacked = b if len(b.shape) == 3 else a if len(a.shape) == 3 else node.outputs[0]
     dims = {"groups": stacked.shape[0], "m": rows, "n": n, "k": k}
-    return [Draft(op=op, dims=dims, reads=node.inputs, writes=node.outputs, dtype=a.dtype)]
+    launches = dims["groups"] if a.dtype in ("fp32", "fp16") else 1
+    return [
+        Draft(
+            op=op, dims=dims, reads=node.inputs, writes=node.outputs, dtype=a.dtype,
+            launches=launches,
+        )
+    ]  # fmt: skip
 
 
 def _plane(shape: Sequence[int]) -> tuple[int, int]:
@@ -190,6 +199,37 @@ def _attention(first: int) -> Callable[[OpNode, str], list[Draft]]:
 attention: Reader = _attention(0)
 """`_scaled_dot_product_*_attention` as aten shows it: query, key, value, …."""
 attention_backward: Reader = _attention(1)
+"""Its backward: gradient, query, key, value, output, statistics."""
+
+
+def _flash(first: int) -> Callable[[OpNode, str], list[Draft]]:
+    def read(node: OpNode, op: str) -> list[Draft]:
+        q, k = node.inputs[first].shape, node.inputs[first + 1].shape
+        if len(q) != 4:
+            raise CostRuleError(
+                f"{node.op} in module {node.module!r} has sequences of different lengths in one "
+                "tensor: pass a padded batch, [batch, length, heads, size]"
+            )
+        left = as_int(node.attrs.get("window_size_left"), -1)
+        right = as_int(node.attrs.get("window_size_right"), -1)
+        causal = bool(node.attrs.get("is_causal")) or (left >= 0 and right == 0)
+        dims = attention_dims((q[0], q[2], q[1], q[3]), (k[0], k[2], k[1], k[3]), causal=causal)
+        if left >= 0 and causal:
+            dims["window"] = left + 1
+        launches = 2 if first else 1
+        return [
+            Draft(
+                op=op, dims=dims, reads=node.inputs, writes=node.outputs,
+                dtype=node.inputs[first].dtype, launches=launches, name=op,
+            )
+        ]  # fmt: skip
+
+    return read
+
+
+flash_attention: Reader = _flash(0)
+"""`_flash_attention_forward` on `[batch, length, heads, size]`, with its sliding window."""
+flash_attention_backward: Reader = _flash(1)
 """Its backward: gradient, query, key, value, output, statistics."""
 
 

@@ -6,6 +6,7 @@ framework calls as the implementation that people run.
 
 from __future__ import annotations
 
-from predictor.zoo.catalog import ZOO, Entry, Program, build, names
+from predictor.zoo.catalog import ZOO, build, names
+from predictor.zoo.entry import Entry, Program
 
 __all__ = ["ZOO", "Entry", "Program", "build", "names"]

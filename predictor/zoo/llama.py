@@ -1,4 +1,8 @@
-"""Llama 3, Grattafiori et al. 2024: grouped-query attention, rotary positions, RMS norm, SwiGLU."""
+"""Llama and its kin: rotary positions, RMS norm, SwiGLU, grouped queries.
+
+Llama 2 (Touvron et al. 2023), Llama 3 (Grattafiori et al. 2024), Mistral (Jiang et al. 2023, a
+sliding window) and Qwen2.5 (Yang et al. 2024, biases on query, key and value).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from predictor.zoo.decoder import merge_heads, outputs, positions, split_heads
+from predictor.zoo.window import windowed_attention
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +28,9 @@ class LlamaConfig:
     vocab: int = 128256
     rope_theta: float = 500000.0
     eps: float = 1e-5
+    qkv_bias: bool = False
+    window: int | None = None
+    """Keys that a query sees, itself included; None for all before it."""
 
 
 class LlamaRmsNorm(nn.Module):
@@ -71,10 +79,12 @@ class LlamaAttention(nn.Module):
         super().__init__()
         self.head_dim = config.hidden // config.heads
         self.grouped = config.heads != config.kv_heads
-        self.q_proj = nn.Linear(config.hidden, config.heads * self.head_dim, bias=False)
-        self.k_proj = nn.Linear(config.hidden, config.kv_heads * self.head_dim, bias=False)
-        self.v_proj = nn.Linear(config.hidden, config.kv_heads * self.head_dim, bias=False)
-        self.o_proj = nn.Linear(config.heads * self.head_dim, config.hidden, bias=False)
+        self.window = config.window
+        queries, keys = config.heads * self.head_dim, config.kv_heads * self.head_dim
+        self.q_proj = nn.Linear(config.hidden, queries, bias=config.qkv_bias)
+        self.k_proj = nn.Linear(config.hidden, keys, bias=config.qkv_bias)
+        self.v_proj = nn.Linear(config.hidden, keys, bias=config.qkv_bias)
+        self.o_proj = nn.Linear(queries, config.hidden, bias=False)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """`[B, S, E]` to the same."""
@@ -84,9 +94,12 @@ class LlamaAttention(nn.Module):
         cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
         q = (q * cos) + (_rotate_half(q) * sin)
         k = (k * cos) + (_rotate_half(k) * sin)
-        out = functional.scaled_dot_product_attention(
-            q, k, v, is_causal=True, enable_gqa=self.grouped
-        )
+        if self.window is not None and x.shape[1] > self.window:
+            out = windowed_attention(q, k, v, self.window)
+        else:
+            out = functional.scaled_dot_product_attention(
+                q, k, v, is_causal=True, enable_gqa=self.grouped
+            )
         return self.o_proj(merge_heads(out))  # type: ignore[no-any-return]
 
 

@@ -1,4 +1,4 @@
-"""ResNet-50 (He et al. 2015, v1.5 strides) and ViT-B/16 (Dosovitskiy et al. 2020)."""
+"""ResNets (He et al. 2015, v1.5 strides) and ViT-B/16 (Dosovitskiy et al. 2020)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-IMAGE = 224
+from predictor.zoo.entry import IMAGE
+
 CLASSES = 1000
 
 
@@ -17,6 +18,37 @@ def classified(logits: Tensor, labels: Tensor | None) -> dict[str, Tensor]:
     if labels is None:
         return {"logits": logits}
     return {"loss": functional.cross_entropy(logits, labels), "logits": logits}
+
+
+def shortcut(inputs: int, outputs: int, stride: int) -> nn.Module | None:
+    """The projection of a block whose input and output differ, None where they do not."""
+    if stride == 1 and inputs == outputs:
+        return None
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False), nn.BatchNorm2d(outputs)
+    )
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions with a shortcut; the stride sits on the first."""
+
+    EXPANSION = 1
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, width, 3, stride=stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = shortcut(inputs, width, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[B, C, H, W]` to `[B, width, H/stride, W/stride]`."""
+        out = self.relu(self.bn1(self.conv1(x)))
+        out = self.bn2(self.conv2(out))
+        out += x if self.downsample is None else self.downsample(x)
+        return self.relu(out)  # type: ignore[no-any-return]
 
 
 class Bottleneck(nn.Module):
@@ -34,11 +66,7 @@ class Bottleneck(nn.Module):
         self.conv3 = nn.Conv2d(width, outputs, 1, bias=False)
         self.bn3 = nn.BatchNorm2d(outputs)
         self.relu = nn.ReLU(inplace=True)
-        self.downsample: nn.Module | None = None
-        if stride != 1 or inputs != outputs:
-            self.downsample = nn.Sequential(
-                nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False), nn.BatchNorm2d(outputs)
-            )
+        self.downsample = shortcut(inputs, outputs, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         """`[B, C, H, W]` to `[B, 4*width, H/stride, W/stride]`."""
@@ -50,9 +78,13 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    """ResNet of bottlenecks."""
+    """ResNet of bottlenecks or basic blocks."""
 
-    def __init__(self, blocks: tuple[int, int, int, int] = (3, 4, 6, 3)) -> None:
+    def __init__(
+        self,
+        blocks: tuple[int, int, int, int] = (3, 4, 6, 3),
+        kind: type[Bottleneck] | type[BasicBlock] = Bottleneck,
+    ) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
@@ -61,10 +93,10 @@ class ResNet(nn.Module):
         inputs, stages = 64, []
         for stage, count in enumerate(blocks):
             width = 64 << stage
-            layers = []
+            layers: list[nn.Module] = []
             for index in range(count):
-                layers.append(Bottleneck(inputs, width, 2 if stage and index == 0 else 1))
-                inputs = width * Bottleneck.EXPANSION
+                layers.append(kind(inputs, width, 2 if stage and index == 0 else 1))
+                inputs = width * kind.EXPANSION
             stages.append(nn.Sequential(*layers))
         self.layers = nn.Sequential(*stages)
         self.avgpool = nn.AdaptiveAvgPool2d((1, 1))

@@ -119,7 +119,7 @@ def test_a_file_that_does_not_import(tmp_path, text, words):
     ("target", "words"),
     [
         ("gpt2-larg", "nearest: gpt2-large"),
-        ("zzz", "bundled: bert-large"),
+        ("zzz", "bundled: bert-base"),
         ("none.py:f", "no file 'none.py'"),
         ("none.py", "no file 'none.py'"),
     ],

@@ -70,7 +70,7 @@ def test_formulas_are_the_rules(op, dtype):
 @pytest.mark.parametrize(
     ("op", "optional"),
     [("attention", {"window": 3}), ("attention", {"v_head_dim": 5, "window": 40}),
-     ("moe", {"active": 1, "topk": 2})],
+     ("attention_backward", {"window": 3}), ("moe", {"active": 1, "topk": 2})],
 )  # fmt: skip
 def test_formulas_with_optional_dimensions(op, optional):
     dims = dict(zip(OPS[op].dims, (4, 6, 2, 14, 22, 26, 1), strict=False))

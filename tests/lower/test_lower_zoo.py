@@ -14,7 +14,11 @@ from predictor.graph.ops import OPS
 from predictor.lower.eager import lower_eager
 from predictor.zoo import ZOO, build
 
-SHORT = {"llama-3-70b": 64, "llama-3-8b": 64, "gpt3-xl": 64, "gpt3-2.7b": 64, "opt-1.3b": 64}
+SHORT = dict.fromkeys(
+    ("llama-3-70b", "llama-3-8b", "llama-2-7b", "mistral-7b", "mixtral-8x7b", "qwen2.5-7b",
+     "gpt3-xl", "gpt3-2.7b", "gpt2-xl", "opt-1.3b"),
+    64,
+)  # fmt: skip
 """Sequence lengths that keep nothing but the counts smaller."""
 
 
@@ -28,8 +32,14 @@ def total(graph):
 
 
 CASES = [(name, None) for name in sorted(ZOO)] + [
-    (name, "fp16") for name in ("bert-large", "gpt2", "lstm-lm", "resnet-50", "vit-b-16")
-]
+    (name, "fp16")
+    for name in (
+        "bert-large", "gpt2", "lstm-lm", "resnet-50", "vit-b-16", "mixtral-8x7b", "t5-base",
+        "convnext-base", "sd-1.5-unet", "whisper-base", "dlrm", "gcn-arxiv",
+    )
+]  # fmt: skip
+LEAST_RATIO = {"gcn-arxiv": 2.6}
+"""Training FLOPs by forward FLOPs, at least: the adjacency of a graph gets no gradient."""
 
 
 @pytest.mark.parametrize(("name", "amp"), CASES)
@@ -39,7 +49,7 @@ def test_every_call_has_a_rule_and_sane_kernels(name, amp):
     for graph in (forward, step):
         assert graph.kernels
         for kernel in graph.kernels:
-            assert tuple(kernel.dims) == OPS[kernel.op].dims
+            assert set(kernel.dims) - set(OPS[kernel.op].optional) == set(OPS[kernel.op].dims)
             assert all(size >= 0 for size in kernel.dims.values())
             assert math.isfinite(kernel.flops)
             assert kernel.flops >= 0
@@ -51,7 +61,7 @@ def test_every_call_has_a_rule_and_sane_kernels(name, amp):
         alone = [k for i, k in enumerate(graph.kernels) if i not in linked]
         assert len([k for k in alone if k.dims.get("numel") != 1]) < 0.1 * len(graph.kernels)
     # the backward is twice the forward, but for inputs that need no gradient
-    assert 2.9 * total(forward) < total(step) <= 3 * total(forward)
+    assert LEAST_RATIO.get(name, 2.9) * total(forward) < total(step) <= 3 * total(forward)
     phases = [k.phase for k in step.kernels]
     assert phases == sorted(phases, key=("forward", "backward", "optimizer").index)
     assert phases.count("optimizer") == 1
