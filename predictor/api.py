@@ -68,6 +68,7 @@ def estimate(
     batch: int | None = None,
     seq: int | None = None,
     loss: Loss | None = None,
+    recompute: bool = False,
     checkpoint: Checkpoint = DEFAULT_CHECKPOINT,
     software: Software | None = None,
     matmul_tf32: bool | None = None,
@@ -85,6 +86,7 @@ def estimate(
         batch: see `capture`.
         seq: see `capture`.
         loss: see `capture`.
+        recompute: see `capture`.
         checkpoint: shipped name, folder, or what `load` gave.
         software: context of the run; PyTorch's defaults when not given.
         matmul_tf32: whether fp32 matrix products may use TF32 (PyTorch's default: no).
@@ -106,8 +108,9 @@ def estimate(
     found = resolve_device(device)
     network = load(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
     graph = capture(
-        target, inputs, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch, seq=seq, loss=loss
-    )
+        target, inputs, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch, seq=seq,
+        loss=loss, recompute=recompute,
+    )  # fmt: skip
     kernels = _lower(graph, allow_opaque=allow_opaque)
     context = _software(graph, software, matmul_tf32)
     return _estimate(graph, kernels, found, network, context)
@@ -124,6 +127,7 @@ def compare(
     batch: int | None = None,
     seq: int | None = None,
     loss: Loss | None = None,
+    recompute: bool = False,
     checkpoint: Checkpoint = DEFAULT_CHECKPOINT,
     software: Software | None = None,
     matmul_tf32: bool | None = None,
@@ -145,8 +149,9 @@ def compare(
     found = [resolve_device(device) for device in devices]
     network = load(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
     graph = capture(
-        target, inputs, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch, seq=seq, loss=loss
-    )
+        target, inputs, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch, seq=seq,
+        loss=loss, recompute=recompute,
+    )  # fmt: skip
     kernels = _lower(graph, allow_opaque=allow_opaque)
     context = _software(graph, software, matmul_tf32)
     estimates, refused = [], {}

@@ -37,6 +37,7 @@ def capture(
     batch: int | None = None,
     seq: int | None = None,
     loss: Loss | None = None,
+    recompute: bool = False,
 ) -> OpGraph:
     """The ops a program runs, without running it and without the device.
 
@@ -55,6 +56,9 @@ def capture(
         seq: sequence length of a named target.
         loss: maps the module's output to a scalar, training only; when not given the output's
             own loss, else cross-entropy for logits, else the mean.
+        recompute: activation checkpointing of every block of the program's stacks (members of one
+            class of an `nn.ModuleList` or `nn.Sequential`), training only: less memory for a
+            second forward. A program that checkpoints itself is captured so without it.
 
     Raises:
         CaptureError: the program cannot be captured; the message says where and what to pass.
@@ -64,6 +68,10 @@ def capture(
     graph = _graph_of(target)
     if graph is not None:
         _check_captured(graph, mode=mode, dtype=dtype, batch=batch, seq=seq, optimizer=optimizer)
+        if recompute:
+            raise CaptureError(
+                "a captured graph cannot be made to recompute: capture the program with recompute"
+            )
         return graph
     if dtype == "fp8":
         raise NotYetError("dtype fp8 does not work yet; fp32, bf16, fp16, amp-bf16, amp-fp16 do")
@@ -71,8 +79,9 @@ def capture(
         raise CaptureError(f"optimizer {optimizer!r} needs a training step: mode='train' (--train)")
     if isinstance(target, str):
         return _capture_named(
-            target, inputs, loss, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch, seq=seq
-        )
+            target, inputs, loss, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch,
+            seq=seq, recompute=recompute,
+        )  # fmt: skip
     if batch is not None or seq is not None:
         raise CaptureError("batch and seq size a named target; a module's inputs have their own")
     args, kwargs = split_inputs(inputs)
@@ -86,14 +95,15 @@ def capture(
         mode = mode or "infer"
         return capture_module(
             target, args, kwargs, mode=mode, loss=loss, optimizer=_optimizer(mode, optimizer),
-            amp=amp, dtype=cast,
+            amp=amp, dtype=cast, recompute=recompute,
         )  # fmt: skip
     if not callable(target):
         raise CaptureError(
             f"cannot capture a {type(target).__name__}: pass a module, a step function, a zoo "
             "name, file.py:function, or a captured graph"
         )
-    own = {"mode": mode, "optimizer": optimizer, "loss": loss, "dtype": cast}
+    own = {"mode": mode, "optimizer": optimizer, "loss": loss, "dtype": cast,
+           "recompute": recompute or None}  # fmt: skip
     for name, value in own.items():
         if value is not None:
             raise CaptureError(f"a step function decides its own {name}: leave {name} out")
@@ -144,6 +154,7 @@ def _capture_named(
     optimizer: str | None,
     batch: int | None,
     seq: int | None,
+    recompute: bool,
 ) -> OpGraph:
     for mark, kind in LATER_KINDS.items():
         if target.startswith(mark) or (mark.startswith(".") and target.endswith(mark)):
@@ -159,8 +170,9 @@ def _capture_named(
 
     mode = mode or "infer"
     return capture_target(
-        target, mode=mode, batch=batch, seq=seq, dtype=dtype, optimizer=_optimizer(mode, optimizer)
-    )
+        target, mode=mode, batch=batch, seq=seq, dtype=dtype, recompute=recompute,
+        optimizer=_optimizer(mode, optimizer),
+    )  # fmt: skip
 
 
 def _optimizer(mode: Mode, optimizer: str | None) -> str | None:

@@ -31,6 +31,11 @@ class Singular(torch.nn.Module):
         return torch.linalg.svd(x)
 
 
+def stacked():
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+    return torch.nn.TransformerEncoder(layer, 3), torch.empty(2, 8, 16)
+
+
 def singular():
     return Singular(), torch.empty(8, 8)
 
@@ -190,6 +195,25 @@ def test_capture_writes_a_graph_that_estimates_alike(
     from_file = json.loads(capsys.readouterr().out)
     assert run("estimate", target, "--device", "nvidia-t4", "--train", "--json", "-") == 0
     assert json.loads(capsys.readouterr().out) == from_file
+
+
+def test_recompute_works_in_every_command(
+    target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stacked = target.replace(":make", ":stacked")
+    flops = []
+    for extra in ((), ("--recompute",)):
+        out = tmp_path / f"graph{len(extra)}.json"
+        assert run("capture", stacked, "--train", *extra, "--out", str(out)) == 0
+        capsys.readouterr()
+        options = (stacked, "--train", *extra, "--json", "-")
+        assert run("estimate", *options, "--device", "nvidia-t4") == 0
+        flops.append(json.loads(capsys.readouterr().out)["workload"]["matmul_flops"])
+        assert run("compare", *options, "--devices", "nvidia-t4") == 0
+        capsys.readouterr()
+    assert flops[1] > 1.25 * flops[0]  # nothing but blocks: four forwards for three
+    text = refused(capsys, "estimate", stacked, "--recompute", "--device", "nvidia-t4")
+    assert "--train" in text
 
 
 def test_devices(capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,6 +32,7 @@ def capture_target(
     seq: int | None = None,
     dtype: str | None = None,
     optimizer: str | None = "adamw",
+    recompute: bool = False,
 ) -> OpGraph:
     """The framework calls of one step of a named target.
 
@@ -44,6 +45,7 @@ def capture_target(
         seq: sequence length; a function must take a `seq` keyword for it.
         dtype: one of `DTYPES`; None keeps the dtypes that the target has.
         optimizer: `adamw`, `sgd` or None; training only.
+        recompute: see `capture_module`.
 
     Raises:
         UnknownTargetError: no such name, file or function, or the file fails to import.
@@ -55,7 +57,7 @@ def capture_target(
         program = zoo.build(target, mode=mode, batch=batch, seq=seq)
         return capture_module(
             program.module, (), program.inputs,
-            mode=mode, optimizer=optimizer, amp=amp, dtype=cast, name=target,
+            mode=mode, optimizer=optimizer, amp=amp, dtype=cast, recompute=recompute, name=target,
         )  # fmt: skip
     path, function = _split(target)
     with _loaded(path) as loaded:
@@ -63,7 +65,7 @@ def capture_target(
         named = isinstance(inputs, Mapping)
         return capture_module(
             module, () if named else inputs, inputs if named else None,
-            mode=mode, optimizer=optimizer, amp=amp, dtype=cast, name=target,
+            mode=mode, optimizer=optimizer, amp=amp, dtype=cast, recompute=recompute, name=target,
         )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from torch import nn
 from predictor.capture.losses import Loss, step_loss
 from predictor.capture.metacopy import uncompiled
 from predictor.capture.optimizers import record_update, watch
+from predictor.capture.recompute import checkpoint_blocks
 from predictor.capture.session import Session
 from predictor.errors import CaptureError
 from predictor.graph.ir import OpGraph
@@ -34,6 +35,7 @@ def capture_module(
     optimizer: str | None = "adamw",
     amp: str | None = None,
     dtype: str | None = None,
+    recompute: bool = False,
     name: str | None = None,
 ) -> OpGraph:
     """The framework calls of one step of a module.
@@ -52,6 +54,8 @@ def capture_module(
         optimizer: `adamw`, `sgd` (without momentum) or None for no update; training only.
         amp: `fp16` or `bf16` runs forward and loss under CUDA autocast.
         dtype: casts the copy's floating-point parameters, buffers and inputs first.
+        recompute: checkpoints every block of the module's stacks (members of one class of an
+            `nn.ModuleList` or `nn.Sequential`): they run again in the backward; training only.
         name: what to call the program; the class name by default.
 
     Raises:
@@ -65,6 +69,8 @@ def capture_module(
     _check(mode=mode, optimizer=optimizer, amp=amp, dtype=dtype)
     if not isinstance(module, nn.Module):
         raise CaptureError(f"expected an nn.Module, got {type(module).__name__}")
+    if recompute and mode != "train":
+        raise CaptureError("recompute is for training: mode='train' (--train)")
     session = Session(name or type(uncompiled(module)).__name__, amp)
     twin = session.take_module(module)
     given, named = session.take_inputs((_positional(args), dict(kwargs or {})))
@@ -78,6 +84,9 @@ def capture_module(
         return session.graph("infer")
     if not twin.training:
         twin.train()
+    if recompute:
+        with session.guarded():
+            checkpoint_blocks(session.recorder, twin)
     for parameter in twin.parameters():
         parameter.grad = None
     updated: Any = ()

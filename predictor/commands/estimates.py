@@ -26,6 +26,7 @@ def estimate(
     seq: options.Seq = None,
     dtype: options.Dtype = None,
     optimizer: options.Optimizer = None,
+    recompute: options.Recompute = False,
     checkpoint: options.Checkpoint = options.CHECKPOINT_DEFAULT,
     tf32: options.Tf32 = False,
     allow_opaque: options.AllowOpaque = False,
@@ -54,7 +55,7 @@ def estimate(
     with prints_aside():
         graph = api.capture(
             target, mode=options.mode_of(train), batch=batch, seq=seq, dtype=dtype,
-            optimizer=optimizer,
+            optimizer=optimizer, recompute=recompute,
         )  # fmt: skip
     estimates = [
         api.estimate(
@@ -84,6 +85,7 @@ def compare(
     seq: options.Seq = None,
     dtype: options.Dtype = None,
     optimizer: options.Optimizer = None,
+    recompute: options.Recompute = False,
     checkpoint: options.Checkpoint = options.CHECKPOINT_DEFAULT,
     tf32: options.Tf32 = False,
     allow_opaque: options.AllowOpaque = False,
@@ -106,6 +108,7 @@ def compare(
             seq=seq,
             dtype=dtype,
             optimizer=optimizer,
+            recompute=recompute,
             checkpoint=checkpoint,
             matmul_tf32=tf32,
             allow_opaque=allow_opaque,
@@ -124,6 +127,7 @@ def capture(
     seq: options.Seq = None,
     dtype: options.Dtype = None,
     optimizer: options.Optimizer = None,
+    recompute: options.Recompute = False,
     dim: options.Dim = None,
 ) -> None:
     """The graph alone: every framework call of a step, as JSON."""
@@ -134,7 +138,7 @@ def capture(
     with prints_aside():
         graph = api.capture(
             target, mode=options.mode_of(train), batch=batch, seq=seq, dtype=dtype,
-            optimizer=optimizer,
+            optimizer=optimizer, recompute=recompute,
         )  # fmt: skip
     save_graph(graph, out)
     say(f"{out}: {len(graph.nodes):,} framework calls, {graph.workload.parameters:,} parameters")

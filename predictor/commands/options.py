@@ -31,6 +31,13 @@ Optimizer = Annotated[
         metavar="NAME", help=f"adamw or sgd ({DEFAULT_OPTIMIZER} when not given), with --train."
     ),
 ]
+Recompute = Annotated[
+    bool,
+    typer.Option(
+        "--recompute",
+        help="Activation checkpointing: every block runs its forward again, with --train.",
+    ),
+]
 Checkpoint = Annotated[
     str, typer.Option(metavar="NAME|DIR", help="Shipped name, or folder of a trained network.")
 ]
