@@ -139,21 +139,20 @@ class RecordDispatch(TorchDispatchMode):
         real = self._known.real_arguments(args)
         if real is None:
             raise CaptureError(f"{plan.op} {DATA_DEPENDENT[plan.op]}; {DATA_REMEDY}")
-        self._known.reads += 1
         result = func(*real, **kwargs)
         if not isinstance(result, (torch.Tensor, tuple, list)):
             return result
         outputs: list[torch.Tensor] = []
+        tensors: list[torch.Tensor] = []
+        collect(args, tensors)
 
         def twin(value: torch.Tensor) -> torch.Tensor:
             made = torch.empty_like(value, device=META)
-            self._known.learn(made, value)
+            self._known.learn(made, value, origin=tensors)
             outputs.append(made)
             return made
 
         made = _mapped((result,), twin)[0]
-        tensors: list[torch.Tensor] = []
-        collect(args, tensors)
         self._recorder.record(plan.op, tensors, outputs, attributes(plan, args, kwargs))
         return made
 
@@ -181,7 +180,7 @@ class RecordDispatch(TorchDispatchMode):
             value = self._known.value(found)
             assert value is not None  # it was just read
             for column, real in zip(found.unbind(1), value.unbind(1), strict=True):
-                self._known.learn(column, real)
+                self._known.learn(column, real, origin=[found])
                 indices.append(column)
         return (args[0], indices, *args[2:])
 

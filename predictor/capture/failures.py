@@ -74,7 +74,7 @@ _REMEDIES: Sequence[tuple[str, str]] = (
     ),
     (
         "Expected inputs of BF16 type",
-        "grouped matrix products are captured in bf16 only: take dtype='bf16' (--dtype bf16)",
+        "grouped matrix products take fp32, fp16 and bf16: take one of these (--dtype)",
     ),
     (
         "quantized::",

@@ -98,7 +98,6 @@ class RouteFunctions(TorchFunctionMode):
         real = self._known.real_arguments(args)
         if real is None:
             raise CaptureError(f"{_VALUES[name]}; {DATA_REMEDY}")
-        self._known.reads += 1
         return func(*real, **kwargs)
 
     def _recomputing(self) -> bool:

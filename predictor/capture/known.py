@@ -2,11 +2,12 @@
 
 Programs branch on a mask that is all ones, or on positions that a range gives. Such values are
 worked out on the host, and only when they are read; whatever depends on a parameter or on random
-numbers stays unknown.
+numbers stays unknown. One exception: which experts a router picks is taken as balanced, and said.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,8 @@ from predictor.capture.recorder import Recorder
 
 LARGEST = 1 << 24
 """Elements of the largest value that is worked out."""
+MOST_EXPERTS = 512
+"""Classes of the largest router: published models have up to 384 experts."""
 
 _FACTORIES = frozenset(
     {
@@ -44,6 +47,8 @@ class _Call:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     results: list[torch.Tensor] | None = None
+    assumed: bool = False
+    """Whether it follows from routing that was taken as balanced."""
 
     def run(self) -> list[torch.Tensor]:
         if self.results is None:
@@ -74,13 +79,19 @@ class KnownValues:
     recorder: Recorder
     reads: int = 0
     """How often the program read one."""
+    assumed_reads: int = 0
+    """How many of these rest on balanced routing."""
     _values: dict[int, _Known] = field(default_factory=dict)
     _rows: dict[int, set[int]] = field(default_factory=dict)
 
-    def learn(self, twin: torch.Tensor, real: torch.Tensor) -> None:
-        """The device twin of a tensor whose value the host has."""
+    def learn(
+        self, twin: torch.Tensor, real: torch.Tensor, origin: Sequence[torch.Tensor] = ()
+    ) -> None:
+        """The device twin of a tensor whose value the host has, made from `origin`."""
         if real.numel() <= LARGEST and not real.is_meta:
-            call = _Call(torch.Tensor.detach, (real,), {}, [real.detach()])
+            call = _Call(
+                torch.Tensor.detach, (real,), {}, [real.detach()], assumed=self._assumed(origin)
+            )
             self._keep(twin, _Known(call, 0))
 
     def derive(
@@ -101,6 +112,10 @@ class KnownValues:
         if call is not None:
             for index, out in enumerate(outputs):
                 self._keep(out, _Known(call, index))
+        elif packet == "topk" and routes_tokens(tensors[0], outputs[1]):
+            even = _Call(_balanced, (tuple(outputs[1].shape), tensors[0].shape[-1]), {})
+            even.assumed = True
+            self._keep(outputs[1], _Known(even, 0))
 
     def value(self, tensor: object) -> torch.Tensor | None:
         """The value of a device tensor, or None when it is not known."""
@@ -110,15 +125,21 @@ class KnownValues:
         return None if known is None else known.value()
 
     def real_arguments(self, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """The arguments with known values in place of device tensors; None if one is unknown."""
+        """The arguments of a read, values in place of device tensors; None if one is unknown."""
         found: list[torch.Tensor] = []
         collect(values, found)
         if not all(self._known(t) for t in found if t.is_meta):
             return None
+        self.reads += 1
+        self.assumed_reads += self._assumed(found)
         return _real(self._swapped(values))
 
     def _known(self, tensor: torch.Tensor) -> bool:
         return self.recorder.tensors.row(tensor) in self._values
+
+    def _assumed(self, tensors: Sequence[torch.Tensor]) -> bool:
+        known = (self._values.get(self.recorder.tensors.row(t)) for t in tensors if t.is_meta)
+        return any(k.call.assumed for k in known if k is not None)
 
     def _keep(self, tensor: torch.Tensor, known: _Known) -> None:
         row = self.recorder.tensors.row(tensor)
@@ -147,8 +168,9 @@ class KnownValues:
             if tensor.is_meta and not self._known(tensor):
                 return None
         return _Call(
-            _on_copies(func), self._swapped(args), dict(self._swapped(tuple(kwargs.items())))
-        )
+            _on_copies(func), self._swapped(args), dict(self._swapped(tuple(kwargs.items()))),
+            assumed=self._assumed(tensors),
+        )  # fmt: skip
 
     def _swapped(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
         out: list[Any] = []
@@ -162,6 +184,25 @@ class KnownValues:
             else:
                 out.append(value)
         return tuple(out)
+
+
+def routes_tokens(scores: torch.Tensor, picked: torch.Tensor) -> bool:
+    """Whether a `topk` over the last axis looks like a router's: few classes, some of them picked.
+
+    Anything larger ranks a vocabulary or candidates.
+    """
+    return (
+        scores.is_floating_point()
+        and scores.dim() > 1
+        and scores.shape[:-1] == picked.shape[:-1]
+        and 0 < picked.shape[-1] < scores.shape[-1] <= MOST_EXPERTS
+        and picked.numel() <= LARGEST
+    )
+
+
+def _balanced(shape: tuple[int, ...], classes: int) -> torch.Tensor:
+    """Picks that spread the rows evenly: row r of k picks takes r*k, r*k + 1, … modulo classes."""
+    return torch.arange(math.prod(shape)).remainder(classes).view(shape)
 
 
 def _on_copies(func: Any) -> Callable[..., Any]:

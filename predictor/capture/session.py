@@ -212,11 +212,18 @@ class Session:
             )
         if self.copy.compiled:
             self.warnings.append("torch.compile is left out: the program is taken as eager PyTorch")
-        if self.known.reads:
+        given_reads = self.known.reads - self.known.assumed_reads
+        if given_reads:
             self.warnings.append(
                 "the program reads tensor values (`.item()`, branches, masks), taken from the "
-                f"inputs as given; reads: {self.known.reads}; on a device the host waits there, "
+                f"inputs as given; reads: {given_reads}; on a device the host waits there, "
                 "which is not counted"
+            )
+        if self.known.assumed_reads:
+            self.warnings.append(
+                "the program reads which experts its router picks (`topk`): taken as balanced, "
+                f"every expert gets the same share of tokens; reads: {self.known.assumed_reads}; on "
+                "a device the host waits there, which is not counted"
             )
         buffers = {id(b): b for module in self._modules for b in module.buffers()}
         workload = describe(

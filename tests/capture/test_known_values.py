@@ -92,3 +92,49 @@ def test_setting_by_mask_needs_no_value():
 
     graph = capture_module(Call(body, layer=nn.Linear(4, 4)), torch.ones(2, 4))
     assert graph.workload.warnings == ()
+
+
+class LoopedExperts(nn.Module):
+    """Eight experts visited one by one, two a token, found by `nonzero`, `where` or `.tolist()`."""
+
+    def __init__(self, way, scores=8):
+        super().__init__()
+        self.router = nn.Linear(16, scores, bias=False)
+        self.experts = nn.ModuleList([nn.Linear(16, 32, bias=False) for _ in range(8)])
+        self.way = way
+
+    def forward(self, x):
+        _, picked = torch.topk(self.router(x).softmax(-1), 2, dim=-1)
+        out = x.new_zeros(x.shape[0], 32)
+        if self.way == "sizes":
+            order = picked.flatten().argsort()
+            sizes = torch.bincount(picked.flatten(), minlength=8).tolist()
+            parts = x[order // 2].split(sizes)
+            return torch.cat([e(part) for e, part in zip(self.experts, parts, strict=True)])
+        for index, expert in enumerate(self.experts):
+            if self.way == "where":
+                token, _ = torch.where(picked == index)
+            else:
+                token = (picked == index).any(-1).nonzero().squeeze(-1)
+            out.index_add_(0, token, expert(x[token]))
+        return out
+
+
+@pytest.mark.parametrize("way", ["where", "nonzero", "sizes"])
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_routing_is_taken_as_balanced_and_said(way, mode):
+    x = torch.empty(64, 16, device="meta", requires_grad=True)
+    graph = capture_module(LoopedExperts(way), x, mode=mode, loss=lambda y: y.square().sum())
+    products = [n for n in graph.nodes if n.op == "aten.mm" and n.module.startswith("experts")]
+    forward = [n for n in products if n.phase == "forward"]
+    assert [n.inputs[0].shape for n in forward] == [(64 * 2 // 8, 16)] * 8
+    assert len(products) == (8 if mode == "infer" else 24)
+    (said,) = graph.workload.warnings
+    assert "taken as balanced" in said
+    reads = 2 if way == "sizes" else 8  # the counts and the list, or an expert's tokens each
+    assert f"reads: {reads};" in said
+
+
+def test_ranking_a_vocabulary_is_no_routing():
+    with pytest.raises(CaptureError, match="depends on values"):
+        capture_module(LoopedExperts("where", scores=1000), torch.empty(64, 16))
