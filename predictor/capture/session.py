@@ -222,8 +222,8 @@ class Session:
         if self.known.assumed_reads:
             self.warnings.append(
                 "the program reads which experts its router picks (`topk`): taken as balanced, "
-                f"every expert gets the same share of tokens; reads: {self.known.assumed_reads}; on "
-                "a device the host waits there, which is not counted"
+                f"every expert gets the same share; reads: {self.known.assumed_reads}; on a device "
+                "the host waits there, which is not counted"
             )
         buffers = {id(b): b for module in self._modules for b in module.buffers()}
         workload = describe(
