@@ -1,13 +1,22 @@
-"""Packages and data: `checkpoints/` installs as the package `predictor._weights`."""
+"""Packages and data: `checkpoints/` installs as `predictor._weights`, graph banks likewise."""
 
 from setuptools import find_packages, setup
 
 setup(
-    packages=[*find_packages(include=["predictor*"]), "predictor._weights"],
-    package_dir={"predictor._weights": "checkpoints"},
+    packages=[
+        *find_packages(include=["predictor*"]),
+        "predictor._weights",
+        "predictor._timm_graphs",
+    ],
+    package_dir={
+        "predictor._weights": "checkpoints",
+        "predictor._timm_graphs": "datasets/timm/graphs",
+    },
     package_data={
         "predictor": ["py.typed"],
         "predictor._weights": ["*/*.json", "*/*.safetensors", "*/*.md"],
+        "predictor._timm_graphs": ["*.parquet"],
+        "predictor.fit": ["*.toml", "*.csv"],
         "predictor.hardware": ["*.toml", "*.csv", "*/*.toml", "*/*.csv"],
     },
     include_package_data=False,

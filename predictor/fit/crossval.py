@@ -13,11 +13,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from predictor.atomic import replacing_folder
-from predictor.fit.data import FOLDS, fit_data, shape_fold, usable_kernels, usable_steps
+from predictor.fit.data import (
+    FOLDS,
+    fit_data,
+    shape_fold,
+    usable_kernels,
+    usable_models,
+    usable_steps,
+)
 from predictor.fit.fitting import fit_networks
+from predictor.fit.model_samples import banks_of, family_folds, model_samples
 from predictor.fit.recipe import Recipe
 from predictor.fit.samples import kernel_samples, step_samples
-from predictor.fit.scoring import score_kernels, score_steps
+from predictor.fit.scoring import score_kernels, score_models, score_steps
 from predictor.fit.splits import Split, device_groups
 from predictor.nn.ensemble import Ensemble
 from predictor.traces.schema import Imported
@@ -70,10 +78,14 @@ def folds(recipe: Recipe, split: Split, models: Collection[str]) -> Iterator[Fol
         for group in groups:
             rest = tuple(d for d in devices if d not in group)
             yield Fold(kind="device", name=group[0], devices=rest, held_devices=group)
-    families = sorted({MODEL_FAMILIES.get(m, m) for m in models})
+    known = (
+        {**family_folds(), **MODEL_FAMILIES} if recipe.sources != ("neusight",) else MODEL_FAMILIES
+    )
+    family_of = {m: known.get(m, m) for m in models}
+    families = sorted(set(family_of.values()))
     if recipe.calibration.model_folds and len(families) > 1:
         for i, family in enumerate(families):
-            held = tuple(m for m in sorted(models) if MODEL_FAMILIES.get(m, m) == family)
+            held = tuple(m for m in sorted(models) if family_of[m] == family)
             yield Fold(
                 kind="model", name=family, devices=devices, held_devices=devices,
                 held_models=held, shape_fold=i % FOLDS,
@@ -87,7 +99,9 @@ def cross_validate(
     import pandas as pd
 
     found: dict[str, list[pd.DataFrame]] = {t: [] for t in TABLES}
-    models = usable_steps(data, split.train)["model"].unique().tolist()
+    models = {
+        *usable_steps(data, split.train)["model"], *usable_models(data, split.train)["model"]
+    }  # fmt: skip
     for fold in folds(recipe, split, models):
         place = folder / "folds" / f"{fold.kind}-{fold.name}"
         if not place.is_dir():
@@ -120,17 +134,27 @@ def _run(
     kernels = usable_kernels(data, recipe, fold.held_devices)
     if fold.shape_fold is not None:
         kernels = kernels[shape_fold(kernels) == fold.shape_fold]
-    scored = score_kernels(networks, kernel_samples(kernels, fitted.hosts))
-    facts = kernels.set_index("row_id")[["device", "op"]]
-    scored = scored.join(facts, on="row_id")
-    steps = usable_steps(data, fold.held_devices)
-    if fold.held_models:
-        steps = steps[steps["model"].isin(fold.held_models)]
-    samples = step_samples(data, steps, fitted.hosts, recipe.exclude_flags)
-    if samples is None:
-        return {"kernels": scored, "ops": pd.DataFrame(), "steps": pd.DataFrame()}
-    ops, step_rows = score_steps(networks, samples)
-    return {"kernels": scored, "ops": ops, "steps": step_rows}
+    scored = pd.DataFrame()
+    if len(kernels):
+        scored = score_kernels(networks, kernel_samples(kernels, fitted.hosts))
+        facts = kernels.set_index("row_id")[["device", "op"]]
+        scored = scored.join(facts, on="row_id")
+    ops, step_parts = pd.DataFrame(), []
+    samples = step_samples(
+        data, _held(usable_steps(data, fold.held_devices), fold), fitted.hosts, recipe.exclude_flags
+    )
+    if samples is not None:
+        ops, step_rows = score_steps(networks, samples)
+        step_parts.append(step_rows)
+    rows = _held(usable_models(data, fold.held_devices), fold)
+    models = model_samples(rows, banks_of(rows), fitted.hosts, recipe.network.message_layers)
+    if models is not None:
+        step_parts.append(score_models(networks, models))
+    return {"kernels": scored, "ops": ops, "steps": _concat(step_parts)}
+
+
+def _held(steps: pd.DataFrame, fold: Fold) -> pd.DataFrame:
+    return steps[steps["model"].isin(fold.held_models)] if fold.held_models else steps
 
 
 def _concat(parts: list[pd.DataFrame]) -> pd.DataFrame:

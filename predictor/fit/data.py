@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from predictor.errors import DataError
 from predictor.fit.fitting import FitData
+from predictor.fit.model_samples import banks_of, in_bank, model_samples
 from predictor.fit.recipe import Recipe
 from predictor.fit.samples import kernel_samples, step_samples
+from predictor.fit.splits import Split
+from predictor.traces.merge import merged
 from predictor.traces.schema import Imported
 from predictor.traces.sources.registry import read_source
 
@@ -22,8 +26,35 @@ FOLDS = 5
 
 
 def load_data(recipe: Recipe, folders: Sequence[Path]) -> Imported:
-    """Measured data of the recipe's sources (one source for now)."""
-    return read_source(recipe.sources[0], folders)
+    """Measured data of the recipe's sources."""
+    return merged(read_source(source, folders) for source in recipe.sources)
+
+
+def devices_of(data: Imported) -> set[str]:
+    """Devices with a kernel or step row."""
+    return {*data.kernels["device"].unique(), *data.steps["device"].unique()}
+
+
+def training_rows(data: Imported, split: Split) -> Imported:
+    """The rows that a split lets training see.
+
+    Steps of devices that only fit backward factors stay too; `fit_data` tells them apart.
+    """
+    kernels, steps = (split.parts(getattr(data, t), t) == "train" for t in ("kernels", "steps"))
+    steps |= data.steps["device"].isin(list(split.backward_factors)).to_numpy() & ~in_bank(
+        data.steps, banks_of(data.steps)
+    )
+    return replace(
+        data, kernels=data.kernels[kernels].reset_index(drop=True),
+        steps=data.steps[steps].reset_index(drop=True),
+    )  # fmt: skip
+
+
+def usable_models(data: Imported, devices: Collection[str]) -> pd.DataFrame:
+    """Sound step rows of `devices` whose graph stands in a graph bank."""
+    rows = data.steps
+    rows = rows[rows["device"].isin(list(devices)) & (rows["flag"] == "")]
+    return rows[in_bank(rows, banks_of(rows))]
 
 
 def usable_kernels(data: Imported, recipe: Recipe, devices: Collection[str]) -> pd.DataFrame:
@@ -60,14 +91,18 @@ def fit_data(
         without_fold: shape fold of kernel rows held out.
 
     Raises:
-        DataError: no kernel rows are left.
+        DataError: no rows are left.
     """
     hosts = tuple(sorted(devices))
     kernels = usable_kernels(data, recipe, devices)
     if without_fold is not None:
         kernels = kernels[shape_fold(kernels) != without_fold]
-    if kernels.empty:
-        raise DataError(f"no kernel rows of the training devices ({', '.join(hosts) or 'none'})")
+    models = usable_models(data, devices)
+    models = models[~models["model"].isin(list(without_models))]
+    if kernels.empty and models.empty:
+        raise DataError(
+            f"no rows to train on of the training devices ({', '.join(hosts) or 'none'})"
+        )
     steps = usable_steps(data, devices)
     steps = steps[~steps["model"].isin(list(without_models))]
     ratio_steps = usable_steps(data, ratio_devices)
@@ -79,6 +114,7 @@ def fit_data(
         kernels=kernel_samples(kernels, hosts),
         steps=step_samples(data, steps, hosts, recipe.exclude_flags),
         ratios=step_samples(data, ratio_steps, hosts, recipe.exclude_flags),
+        models=model_samples(models, banks_of(models), hosts, recipe.network.message_layers),
     )
 
 
@@ -94,10 +130,12 @@ def shape_fold(rows: pd.DataFrame) -> pd.Series[int]:
     return folds
 
 
-def data_hash(data: Imported, devices: Collection[str]) -> dict[str, object]:
-    """Rows and a hash of identity and latency of everything trained on."""
-    kernels = data.kernels[data.kernels["device"].isin(list(devices))]
-    steps = data.steps[data.steps["device"].isin(list(devices))]
+def data_hash(data: Imported, source: str, devices: Collection[str]) -> dict[str, object]:
+    """Rows and a hash of identity and latency of everything of a source that is trained on."""
+    kernels, steps = (
+        rows[(rows["source"] == source) & rows["device"].isin(list(devices))]
+        for rows in (data.kernels, data.steps)
+    )
     digest = hashlib.sha256()
     for frame in (kernels, steps):
         for row_id, latency in zip(frame["row_id"], frame["latency_us"], strict=True):

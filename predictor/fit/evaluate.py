@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +16,11 @@ from predictor.checkpoint import load_release
 from predictor.errors import CheckpointError, DataError, RecipeError
 from predictor.fit.baselines import BoostedTrees, fit_trees
 from predictor.fit.bootstrap import grouped_mean_interval
-from predictor.fit.data import fit_data
+from predictor.fit.data import devices_of, training_rows, usable_kernels, usable_steps
 from predictor.fit.metrics import ERRORS, errors
 from predictor.fit.recipe import Recipe, recipe_of
 from predictor.fit.rows import ScoredRows, baselines_of, score
+from predictor.fit.samples import kernel_samples, step_samples
 from predictor.fit.splits import Split, device_split
 from predictor.nn.latency import LatencyPredictor, load_predictor
 from predictor.traces.schema import Imported
@@ -33,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 PEER_OPS: Mapping[str, Callable[[Path], pd.DataFrame]] = {"neusight": neusight.peer_ops}
 ALL = "all"
+SUITE_SPLITS: Mapping[str, str] = {"timm": "timm-families"}
+"""Split of a suite for a checkpoint that was not trained on it; `all` where none is named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +83,9 @@ def evaluate(
     Args:
         suite: a source name.
         data_dirs: folders laid out as published; any part of the layout.
-        split: names the parts in the report; the split that the checkpoint was trained with when
-            not given. It decides which rows train the gradient-boosting baseline.
+        split: names the parts in the report and decides which rows train the baselines; when not
+            given, the one that the checkpoint was trained with, or the suite's own where it was
+            trained on other sources.
         checkpoint: shipped name or folder.
 
     Raises:
@@ -94,10 +99,11 @@ def evaluate(
     except RecipeError as error:
         raise CheckpointError(f"{error}; evaluate it with the version that made it") from error
     data = read_source(suite, data_dirs)
-    devices = set(data.kernels["device"]) | set(data.steps["device"])
+    devices = devices_of(data)
     if not devices:
         raise DataError(f"suite {suite!r}: no row to score in {', '.join(map(str, data_dirs))}")
-    parts = device_split(split or recipe.split, devices)
+    own = recipe.split if suite in recipe.sources else SUITE_SPLITS.get(suite, "all")
+    parts = device_split(split or own, devices)
     trees, notes = _trees(data, recipe, parts)
     scored = score(predictor, data, parts, trees, lambda: _peer_ops(suite, data_dirs, data))
     rows = scored.rows[scored.rows["scored"]] if len(scored.rows) else scored.rows
@@ -111,19 +117,25 @@ def _trees(
     data: Imported, recipe: Recipe, parts: Split
 ) -> tuple[BoostedTrees | None, tuple[str, ...]]:
     """The gradient-boosting baseline, trained on the split's training rows that are at hand."""
+    data = training_rows(data, parts)
     train = parts.train & set(data.kernels["device"])
+    if not train and not data.graphs and data.kernels.empty:
+        return None, ()  # whole models have trees of their own
     if not train:
         note = f"gradient boosting left out: no training rows of split {parts.name!r} in the data"
         return None, (note,)
-    fitted = fit_data(data, recipe, train, frozenset())
-    return fit_trees(fitted.kernels, fitted.steps), ()
+    kernels = kernel_samples(usable_kernels(data, recipe, train), (), Counter())
+    steps = step_samples(
+        data, usable_steps(data, train), tuple(sorted(train)), recipe.exclude_flags
+    )
+    return fit_trees(kernels, steps), ()
 
 
 def _peer_ops(suite: str, folders: Sequence[Path], data: Imported) -> pd.DataFrame:
     import pandas as pd
 
-    parts = []
-    for folder in folders:
+    parts: list[pd.DataFrame] = []
+    for folder in folders if suite in PEER_OPS else ():
         try:
             parts.append(PEER_OPS[suite](folder))
         except DataError as error:
@@ -156,9 +168,10 @@ def summarise(rows: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _groups(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    keys = ["device", "target", "mode", "phase", "op_class"]
+    rows = rows.assign(one_part=np.where(rows["device"].isin([ALL, "test"]), "", rows["part"]))
+    keys = ["device", "target", "mode", "phase", "op_class", "one_part"]
     found = []
-    for (device, target, mode, phase, op_class), group in rows.groupby(keys, sort=True):
+    for (device, target, mode, phase, op_class, _), group in rows.groupby(keys, sort=True):
         if op_class == "":
             continue
         found.append({
@@ -212,7 +225,7 @@ def _summary(rows: pd.DataFrame, parts: Split, predictor: LatencyPredictor) -> d
     if rows.empty:
         return {}
     steps = rows[rows["target"] == "step"]
-    if parts.test:
+    if (steps["part"] == "test").any():
         steps = steps[steps["part"] == "test"]
     out: dict[str, Any] = {"devices": sorted(steps["device"].unique().tolist())}
     for phase, group in steps.groupby("phase"):

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from predictor.fit.evaluate import Evaluation
 
 STEP_BASELINES: tuple[str, ...] = (
-    "neusight", "habitat", "micro", "roofline_published", "roofline", "gradient_boosting",
-    "sum_of_measured",
+    "neusight", "habitat", "micro", "roofline_published", "roofline", "flops_law",
+    "gradient_boosting", "best_proxy", "sum_of_measured",
 )  # fmt: skip
 KERNEL_BASELINES: tuple[str, ...] = (
     "neusight",
@@ -23,6 +23,9 @@ KERNEL_BASELINES: tuple[str, ...] = (
     "roofline",
     "gradient_boosting",
 )
+
+ALONE: tuple[str, ...] = ("isolated", "device")
+"""Modes of kernels that were measured one by one."""
 
 
 def evaluation_view(evaluation: Evaluation) -> RenderableType:
@@ -40,13 +43,18 @@ def evaluation_view(evaluation: Evaluation) -> RenderableType:
     ]
     steps = [g for g in groups if g["target"] == "step" and g["mode"] == "all"]
     ops = [g for g in groups if g["mode"] == "in_step" and g["device"] in ("all", "test")]
-    kernels = [g for g in groups if g["mode"] == "isolated" and g["op_class"] == "all"]
-    classes = [g for g in groups if g["mode"] == "isolated" and g["device"] in ("all", "test")]
+    kernels = [g for g in groups if g["mode"] in ALONE and g["op_class"] == "all"]
+    classes = [g for g in groups if g["mode"] in ALONE and g["device"] in ("all", "test")]
     for title, rows, by, names in (
         ("whole steps", steps, ("device", "part", "phase"), STEP_BASELINES),
         ("ops inside steps", ops, ("device", "phase", "op_class"), KERNEL_BASELINES),
-        ("isolated kernels by device", kernels, ("device", "part", "op_class"), KERNEL_BASELINES),
-        ("isolated kernels by class", classes, ("device", "phase", "op_class"), KERNEL_BASELINES),
+        ("kernels alone by device", kernels, ("device", "part", "mode"), KERNEL_BASELINES),
+        (
+            "kernels alone by class",
+            classes,
+            ("device", "mode", "phase", "op_class"),
+            KERNEL_BASELINES,
+        ),
     ):
         if rows:
             parts += [Text(), _table(title, rows, by, names)]

@@ -5,28 +5,38 @@ Legend: M rows (measured models), C kernel classes of all rows, F features, P ed
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from predictor.errors import UnknownRateError, UnsupportedPrecision
 from predictor.features.columns import node_features
+from predictor.features.fusion import kept_traffic, with_traffic
 from predictor.features.quotient import Quotient, quotient
 from predictor.features.table import KernelTable, concat
+from predictor.fit.coverage import Coverage, coverage_of
+from predictor.fit.coverage import joined as joined_coverage
 from predictor.graph.ir import PHASES
 from predictor.hardware.catalogue import resolve_device
 from predictor.hardware.device import Software
 from predictor.nn.ensemble import effect_index
 from predictor.nn.latency import host_time_us
-from predictor.traces.graph_bank import BankGraph, GraphBank
+from predictor.traces.graph_bank import BankGraph, GraphBank, load_bank
 
 if TYPE_CHECKING:
     import pandas as pd
 
+BANK_SOURCES = ("timm",)
+"""Sources whose graphs come with the library."""
+KINDS_OF_TRAFFIC = 128
+"""More than the shares of traffic (in sixtieths) that fusion can leave, twice."""
 GROUP = ("device", "dtype", "execution", "layout", "framework_version")
 """Columns that decide device and software of a step row."""
 
@@ -41,6 +51,7 @@ class ModelSamples:
     datasheet_us_C: Tensor
     floor_us_C: Tensor
     flops_C: Tensor
+    bytes_C: Tensor
     phase_C: Tensor
     count_C: Tensor
     """How often a kernel of the class runs in its model."""
@@ -60,6 +71,8 @@ class ModelSamples:
     weight_M: Tensor
     rows: pd.DataFrame
     """The step rows, in order."""
+    coverage: Coverage
+    """Of the kernel classes."""
 
     def __len__(self) -> int:
         return int(self.measured_us_M.shape[0])
@@ -101,29 +114,81 @@ def _ranges(start_M: Tensor, rows_B: Tensor) -> tuple[Tensor, Tensor]:
     return torch.arange(int(size.sum())) - before[row] + begin[row], row
 
 
+def banks_of(rows: pd.DataFrame) -> dict[str, GraphBank]:
+    """The graph banks of the sources of some step rows, by source; sources without one left out."""
+    named = rows.loc[rows["graph"] != "", "source"].unique()
+    return {str(s): shipped_bank(str(s)) for s in named if str(s) in BANK_SOURCES}
+
+
+@cache
+def shipped_bank(source: str) -> GraphBank:
+    """The graph bank of a source, read once."""
+    assert source in BANK_SOURCES
+    return load_bank()
+
+
+@cache
+def family_folds() -> Mapping[str, str]:
+    """Group of model families (a fold of the model tables) of every model of a bank."""
+    found: dict[str, str] = {}
+    for source in BANK_SOURCES:
+        index = shipped_bank(source).index
+        for model, fold in zip(index["model"], index["fold"], strict=True):
+            found[str(model)] = f"{source}-fold-{fold}"
+    return found
+
+
+def in_bank(rows: pd.DataFrame, banks: Mapping[str, GraphBank]) -> NDArray[np.bool_]:
+    """Whether the graph of each step row stands in the bank of its source."""
+    found = np.zeros(len(rows), dtype=bool)
+    for source, bank in banks.items():
+        found |= ((rows["source"] == source) & rows["graph"].isin(list(bank.ids))).to_numpy()
+    return found
+
+
 def model_samples(
-    rows: pd.DataFrame, bank: GraphBank, hosts: Sequence[str], depth: int
+    rows: pd.DataFrame,
+    banks: Mapping[str, GraphBank],
+    hosts: Sequence[str],
+    depth: int,
+    refused: Counter[str] | None = None,
 ) -> ModelSamples | None:
-    """Samples of the step rows whose graph the bank holds; None when there are none.
+    """Samples of the step rows whose graph a bank holds; None when there are none.
 
     Args:
         rows: step rows.
-        bank: where their graphs stand.
+        banks: where their graphs stand, by source.
         hosts: devices with an effect of their own.
         depth: message-passing layers that the classes must serve.
+        refused: counts the rows whose device has no rate for a kernel, by error, and leaves them
+            out; without it they raise.
+
+    Raises:
+        UnsupportedPrecision, UnknownRateError: a device has no rate for a kernel.
     """
-    rows = rows[rows["graph"].isin(list(bank.ids))]
-    if rows.empty:
+    rows = rows[in_bank(rows, banks)].sort_values([*GROUP, "row_id"], ignore_index=True)
+    import pandas as pd
+
+    classes: dict[tuple[str, bool], KernelClasses] = {}
+    wanted = rows.assign(compiled=rows["execution"] == "compiled")
+    wanted = wanted[["source", "graph", "compiled"]].drop_duplicates()
+    for source, name, compiled in wanted.itertuples(index=False):
+        graph = banks[str(source)].graph(str(name))
+        classes[str(name), bool(compiled)] = _classes(graph, depth, compiled=bool(compiled))
+    parts, kept = [], []
+    for key, group in rows.groupby(list(GROUP), sort=True):
+        try:
+            parts.append(_group(dict(zip(GROUP, key, strict=True)), group, classes, hosts))
+        except (UnsupportedPrecision, UnknownRateError) as error:
+            if refused is None:
+                raise
+            refused[type(error).__name__] += len(group)
+        else:
+            kept.append(group)
+    if not parts:
         return None
-    rows = rows.sort_values([*GROUP, "row_id"], ignore_index=True)
-    classes: dict[str, tuple[BankGraph, Quotient]] = {}
-    for name in rows["graph"].unique():
-        graph = bank.graph(str(name))
-        classes[str(name)] = (graph, quotient(graph.index, graph.edge_index, depth))
-    parts = [
-        _group(dict(zip(GROUP, key, strict=True)), group, classes, hosts)
-        for key, group in rows.groupby(list(GROUP), sort=True)
-    ]
+    rows = pd.concat(kept, ignore_index=True)
+    coverage = joined_coverage([part.pop("coverage") for part in parts])
     joined = {k: np.concatenate([p[k] for p in parts], axis=-1 if k.endswith("2P") else 0)
               for k in parts[0]}  # fmt: skip
     starts = {
@@ -137,7 +202,34 @@ def model_samples(
     return ModelSamples(
         **{k: torch.from_numpy(v) for k, v in joined.items()}, **starts,
         measured_us_M=torch.from_numpy(measured), weight_M=_weights(rows), rows=rows,
+        coverage=coverage,
     )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelClasses:
+    """A graph, the classes of its kernels, and the share of its traffic that each keeps."""
+
+    graph: BankGraph
+    quotient: Quotient
+    reads: NDArray[np.float64]
+    writes: NDArray[np.float64]
+
+
+def _classes(graph: BankGraph, depth: int, *, compiled: bool) -> KernelClasses:
+    """Kernel classes; a compiler's fusion tells kernels of one spec apart."""
+    kind = graph.index.astype(np.int64)
+    reads = writes = np.ones(graph.kernels)
+    if compiled:
+        table = graph.table(1)
+        inputs = table.dim("inputs").astype(np.int64)
+        reads, writes = kept_traffic(table.op, inputs, graph.edge_index)
+        kind = kind * KINDS_OF_TRAFFIC + np.rint(reads * 60).astype(np.int64) * 2
+        kind = kind + writes.astype(np.int64)
+    cut = quotient(kind, graph.edge_index, depth)
+    return KernelClasses(
+        graph=graph, quotient=cut, reads=reads[cut.member], writes=writes[cut.member]
+    )
 
 
 def software_of(facts: Mapping[str, object]) -> Software:
@@ -154,26 +246,27 @@ def software_of(facts: Mapping[str, object]) -> Software:
 def _group(
     facts: Mapping[str, object],
     rows: pd.DataFrame,
-    classes: Mapping[str, tuple[BankGraph, Quotient]],
+    classes: Mapping[tuple[str, bool], KernelClasses],
     hosts: Sequence[str],
-) -> dict[str, NDArray[np.generic]]:
+) -> dict[str, Any]:
     """Arrays of the rows of one device and software."""
     device = str(facts["device"])
     half = "bf16" if "bf16" in str(facts["dtype"]) else "fp16"
     tables: list[KernelTable] = []
     found: list[Quotient] = []
     host_us = []
-    for name, batch in zip(rows["graph"], rows["batch"], strict=True):
-        graph, cut = classes[str(name)]
+    for name, batch, measure in zip(rows["graph"], rows["batch"], rows["measure"], strict=True):
+        of = classes[str(name), facts["execution"] == "compiled"]
+        graph, cut = of.graph, of.quotient
         table = graph.table(int(batch), half)
         launches = np.bincount(table.phase, weights=table.launches, minlength=len(PHASES))
-        host_us.append(
-            sum(
-                host_time_us(p, float(n), float(graph.host_calls.get(p, 0)))
-                for p, n in zip(PHASES, launches, strict=True)
-            )
-        )
-        tables.append(table.take(cut.member))
+        calls = graph.host_calls
+        issue = [
+            host_time_us(p, float(n), float(calls.get(p, 0)))
+            for p, n in zip(PHASES, launches, strict=True)
+        ]
+        host_us.append(0.0 if measure == "kernel_sum" else sum(issue))
+        tables.append(with_traffic(table.take(cut.member), of.reads, of.writes))
         found.append(cut)
     table = concat(tables)
     features = node_features(table, resolve_device(device), software_of(facts))
@@ -183,6 +276,7 @@ def _group(
         "x_CF": features.x, "token_C": features.token, "base_us_C": roof.base_us.astype(single),
         "datasheet_us_C": roof.datasheet_us.astype(single),
         "floor_us_C": roof.floor_us.astype(single), "flops_C": table.flops.astype(single),
+        "bytes_C": (table.read_bytes + table.write_bytes).astype(single),
         "phase_C": table.phase.astype(np.int64),
         "count_C": np.concatenate([q.count for q in found]).astype(single),
         "size_M": np.array([len(q.member) for q in found]),
@@ -192,6 +286,7 @@ def _group(
         "consumers_M": np.array([q.consumers.shape[1] for q in found]),
         "device_M": np.full(len(rows), effect_index(device, hosts)),
         "host_us_M": np.array(host_us, dtype=single),
+        "coverage": coverage_of(table, features),
     }  # fmt: skip
 
 

@@ -97,14 +97,15 @@ class LatencyTraining(LightningModule):
     def _kernel_loss(self, net: LatencyNet, index_B: Tensor) -> Tensor:
         k = self.kernels
         host_B, op_B = k.host_N[index_B], k.op_N[index_B]
-        isolated_B = torch.ones(len(index_B))
+        isolated_B = k.isolated_N[index_B]
         no_edges = torch.zeros(2, 0, dtype=torch.long)
         log_ratio = net(
             k.x_NF[index_B], k.token_N[index_B], no_edges, k.device_N[index_B], isolated_B
         )
         device = k.base_us_N[index_B, None] * torch.exp(log_ratio)
         host_us = net.host_us(op_B, k.scalar_arg_N[index_B], isolated_B, host_B)
-        read = torch.log(net.measured_us(device, host_us[:, None]))
+        with_host = net.measured_us(device, host_us[:, None])
+        read = torch.log(torch.where(isolated_B[:, None] > 0, with_host, device))
         weight_B = k.weight_N[index_B]
         each_B = pinball(read, torch.log(k.measured_us_N[index_B]))
         return (each_B * weight_B).sum() / weight_B.sum()

@@ -72,7 +72,7 @@ class Recipe(_Strict):
     """Everything that decides a training run, next to the data."""
 
     name: ReleaseName
-    sources: Annotated[tuple[str, ...], Field(min_length=1, max_length=1)] = ("neusight",)
+    sources: Annotated[tuple[str, ...], Field(min_length=1)] = ("neusight",)
     split: str = "all"
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     threads: Annotated[int, Field(ge=1, le=256)] = 2

@@ -13,8 +13,11 @@ from numpy.typing import NDArray
 
 from predictor.fit.baselines import BoostedTrees, op_sums, weighted_sums
 from predictor.fit.crossval import NODE_OP_CLASS
-from predictor.fit.samples import KernelSamples, StepSamples, kernel_samples, step_samples
-from predictor.fit.scoring import score_kernels, score_steps
+from predictor.fit.data import usable_models
+from predictor.fit.model_baselines import model_baselines
+from predictor.fit.model_samples import banks_of, model_samples
+from predictor.fit.samples import StepSamples, kernel_samples, step_samples
+from predictor.fit.scoring import score_kernels, score_models, score_steps
 from predictor.fit.splits import Split
 from predictor.graph.ops import OPS
 from predictor.nn.latency import LatencyPredictor
@@ -49,20 +52,24 @@ def score(
     import pandas as pd
 
     excluded: Counter[str] = Counter(data.dropped)
-    parts = []
+    parts: list[pd.DataFrame] = []
     if len(data.kernels):
-        parts.append(_kernel_rows(predictor, data, trees))
+        parts.append(_kernel_rows(predictor, data, split, trees, excluded))
     steps = _scorable_steps(data, excluded)
     samples = step_samples(data, steps, predictor.networks.devices)
     if samples is not None:
         ops, totals = score_steps(predictor.networks, samples)
         if len(ops):
-            parts.append(_op_rows(predictor, samples, ops, trees, peer_ops()))
+            ops = _op_rows(predictor, samples, ops, trees, peer_ops())
+            parts.append(ops.assign(part=[split.part(d) for d in ops["device"]]))
         parts.append(_step_rows(predictor, data, samples, totals, trees))
+        parts[-1]["part"] = [split.part(d) for d in parts[-1]["device"]]
+    models = _model_rows(predictor, data, split, excluded)
+    if models is not None:
+        parts.append(models)
     if not parts:
         return ScoredRows(rows=pd.DataFrame(), excluded=excluded)
     rows = pd.concat(parts, ignore_index=True)
-    rows["part"] = [split.part(d) for d in rows["device"]]
     rows["seen"] = rows["device"].isin(predictor.networks.devices)
     return ScoredRows(rows=rows, excluded=excluded)
 
@@ -110,22 +117,79 @@ def _widen(
 
 
 def _kernel_rows(
-    predictor: LatencyPredictor, data: Imported, trees: BoostedTrees | None
+    predictor: LatencyPredictor,
+    data: Imported,
+    split: Split,
+    trees: BoostedTrees | None,
+    excluded: Counter[str],
 ) -> pd.DataFrame:
-    samples: KernelSamples = kernel_samples(data.kernels, predictor.networks.devices)
-    rows = score_kernels(predictor.networks, samples)
-    facts = data.kernels.set_index("row_id")[["device", "op", "flag"]]
-    rows = rows.join(facts, on="row_id")
-    classes = [OPS[o].op_class for o in rows["op"]]
-    rows = rows.assign(
-        target="kernel", mode="isolated", phase="forward", op_class=classes,
-        vocabulary_class=classes, roofline_us=samples.datasheet_us_N.numpy(), scored=True,
-    )  # fmt: skip
+    """Every kernel row; one whose device has no rate for it is there without a prediction."""
+    refused: Counter[str] = Counter()
+    samples = kernel_samples(data.kernels, predictor.networks.devices, refused)
+    for error, count in refused.items():
+        excluded[f"kernel_{error}"] += count
+    found = score_kernels(predictor.networks, samples, predictor.learned)
+    found["roofline_us"] = samples.datasheet_us_N.numpy()
     if trees is not None:
-        rows["gradient_boosting_us"] = trees.kernel_us(
+        found["gradient_boosting_us"] = trees.kernel_us(
             samples.x_NF.numpy(), samples.token_N.numpy(), samples.base_us_N.numpy()
         )
-    return _widen(predictor, rows, predictor.calibration["isolated"])
+    facts = data.kernels[["row_id", "source", "device", "op", "dtype", "scheme", "phase", "flag",
+                          "context", "latency_us"]]  # fmt: skip
+    rows = facts.merge(found.drop(columns="measured_us"), on="row_id", how="left")
+    classes = [OPS[o].op_class for o in rows["op"]]
+    rows = rows.rename(columns={"context": "mode", "latency_us": "measured_us"}).assign(
+        target="kernel", op_class=classes, vocabulary_class=classes, scored=True,
+        part=split.parts(data.kernels, "kernels"),
+    )  # fmt: skip
+    alone = rows["mode"] == "isolated"
+    calibration = predictor.calibration
+    pieces = [
+        _widen(predictor, rows[mask], calibration[name])
+        for mask, name in ((alone, "isolated"), (~alone, "in_step"))
+        if mask.any()
+    ]
+    import pandas as pd
+
+    return pd.concat(pieces).sort_index()
+
+
+def _model_rows(
+    predictor: LatencyPredictor, data: Imported, split: Split, excluded: Counter[str]
+) -> pd.DataFrame | None:
+    """Whole models whose graph a bank holds; those without one are counted."""
+    steps = data.steps
+    alone = (steps["flag"] == "") & (steps["graph"] == "")
+    if alone.any():
+        excluded["step_without_graph"] += int(alone.sum())
+    rows = usable_models(data, steps["device"].unique())
+    depth = predictor.networks.members[0].config.message_layers
+    refused: Counter[str] = Counter()
+    models = model_samples(rows, banks_of(rows), predictor.networks.devices, depth, refused)
+    for error, count in refused.items():
+        excluded[f"step_{error}"] += count
+    if models is None:
+        return None
+    found = score_models(predictor.networks, models, predictor.learned)
+    scales = predictor.calibration["step"]
+    half = np.array([
+        float(scales["seen" if known else "unseen"]["total"])
+        for known in _known(predictor, found["device"])
+    ])  # fmt: skip
+    parts = split.parts(models.rows, "steps")
+    facts = ("source", "dtype", "execution", "layout", "framework_version", "size")
+    out = found.assign(
+        target="step", op_class="all", op="step", flag="", vocabulary_class="all", part=parts,
+        lower_us=found["predicted_us"] * np.exp(-half),
+        upper_us=found["predicted_us"] * np.exp(half),
+        scored=parts != "unused" if split.rules else True,
+        **{name: models.rows[name] for name in facts},
+    )  # fmt: skip
+    if split.rules:
+        excluded["step_in_no_part_of_the_split"] += int((parts == "unused").sum())
+    for name, values in model_baselines(models, parts == "train").items():
+        out[f"{name}_us"] = values
+    return out
 
 
 def _op_rows(

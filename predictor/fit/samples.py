@@ -5,16 +5,19 @@ Legend: N kernels, F features, G step graphs, R op labels, K kernels behind op l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from predictor.errors import UnknownRateError, UnsupportedPrecision
 from predictor.features.columns import COLUMNS, NodeFeatures, node_features, scalar_argument
-from predictor.features.table import KernelTable, with_context
+from predictor.features.table import CONTEXTS, KernelTable, with_context
+from predictor.fit.coverage import NO_COVERAGE, Coverage, coverage_of, joined
 from predictor.hardware.catalogue import resolve_device
 from predictor.hardware.device import Software
 from predictor.nn.ensemble import effect_index
@@ -24,7 +27,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SOURCE_SOFTWARE = {"neusight": Software(framework_version="2.1.0", conv_tf32=False)}
-"""Software context of each source: NeuSight's kernels name no tensor-core path anywhere."""
+"""Software context of the step graphs of a source: NeuSight's name no tensor-core path anywhere."""
+KERNEL_GROUP = (
+    "device", "dtype", "framework", "framework_version", "execution", "layout", "tf32", "amp",
+)  # fmt: skip
+"""Columns that decide device and software of a kernel row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +56,9 @@ class KernelSamples(NodeSamples):
 
     measured_us_N: Tensor
     weight_N: Tensor
+    isolated_N: Tensor
+    """1 where the host's launch is in the time, 0 for device time alone."""
+    coverage: Coverage
     row_id: tuple[str, ...]
 
 
@@ -85,35 +95,69 @@ def featurise(table: KernelTable, device_id: str, source: str) -> NodeFeatures:
     return node_features(table, resolve_device(device_id), SOURCE_SOFTWARE[source])
 
 
-def kernel_samples(rows: pd.DataFrame, hosts: Sequence[str]) -> KernelSamples:
+def software_of_kernels(facts: Mapping[str, object]) -> Software:
+    """Software context of a kernel row; what is not told is PyTorch's default."""
+    return Software(
+        framework=str(facts["framework"]) or "pytorch",
+        framework_version=str(facts["framework_version"]) or None,
+        mode="compiled" if facts["execution"] == "compiled" else "eager",
+        matmul_tf32=facts["tf32"] == "on", conv_tf32=facts["tf32"] != "off",
+        amp=str(facts["amp"]) or None,
+        memory_format="channels_last" if facts["layout"] == "nhwc" else "contiguous",
+    )  # fmt: skip
+
+
+def kernel_samples(
+    rows: pd.DataFrame, hosts: Sequence[str], refused: Counter[str] | None = None
+) -> KernelSamples:
     """Samples of kernel rows; a device outside `hosts` gets host -1.
 
     Rows are weighted by the inverse square root of how many rows share their op and device, so
     that large sweeps do not drown small ones.
+
+    Args:
+        rows: kernel rows.
+        hosts: devices with effects of their own.
+        refused: counts the rows whose device has no rate for them, by error, and leaves them out;
+            without it they raise.
+
+    Raises:
+        UnsupportedPrecision, UnknownRateError: a device has no rate for a row.
     """
-    if rows.empty:
-        return _no_kernels()
-    parts, ids = [], []
-    for (device, source), group in rows.groupby(["device", "source"], sort=True):
+    parts: list[dict[str, Any]] = []
+    for key, group in rows.groupby(list(KERNEL_GROUP), sort=True):
+        facts = dict(zip(KERNEL_GROUP, key, strict=True))
+        device = str(facts["device"])
         table = kernel_table(group)
-        features = featurise(table, str(device), str(source))
-        host = hosts.index(str(device)) if device in hosts else -1
+        try:
+            features = node_features(table, resolve_device(device), software_of_kernels(facts))
+        except (UnsupportedPrecision, UnknownRateError) as error:
+            if refused is None:
+                raise
+            refused[type(error).__name__] += len(group)
+            continue
         parts.append(
             {
                 "x_NF": features.x, "token_N": features.token,
                 "base_us_N": features.roofline.base_us,
                 "datasheet_us_N": features.roofline.datasheet_us, "op_N": table.op.astype(np.int64),
-                "scalar_arg_N": scalar_argument(table), "host_N": np.full(len(table), host),
-                "device_N": np.full(len(table), effect_index(str(device), hosts)),
+                "scalar_arg_N": scalar_argument(table),
+                "host_N": np.full(len(table), hosts.index(device) if device in hosts else -1),
+                "device_N": np.full(len(table), effect_index(device, hosts)),
                 "measured_us_N": group["latency_us"].to_numpy(),
+                "isolated_N": (table.context == CONTEXTS.index("isolated")).astype(np.float32),
+                "coverage": coverage_of(table, features), "row_id": group["row_id"].tolist(),
             }
         )  # fmt: skip
-        ids.extend(group["row_id"].tolist())
+    if not parts:
+        return _no_kernels()
+    ids = tuple(i for part in parts for i in part.pop("row_id"))
+    coverage = joined([part.pop("coverage") for part in parts])
     columns = {k: _tensor(np.concatenate([p[k] for p in parts])) for k in parts[0]}
-    key = columns["op_N"] * (len(hosts) + 2) + columns["host_N"] + 1
-    _, inverse, counts = torch.unique(key, return_inverse=True, return_counts=True)
+    key_N = columns["op_N"] * (len(hosts) + 2) + columns["host_N"] + 1
+    _, inverse, counts = torch.unique(key_N, return_inverse=True, return_counts=True)
     weight = counts[inverse].float().rsqrt()
-    return KernelSamples(weight_N=weight / weight.mean(), row_id=tuple(ids), **columns)
+    return KernelSamples(weight_N=weight / weight.mean(), row_id=ids, coverage=coverage, **columns)
 
 
 def _no_kernels() -> KernelSamples:
@@ -121,7 +165,7 @@ def _no_kernels() -> KernelSamples:
     return KernelSamples(
         x_NF=torch.zeros(0, len(COLUMNS)), token_N=index, base_us_N=none, datasheet_us_N=none,
         op_N=index, scalar_arg_N=none, device_N=index, host_N=index, measured_us_N=none,
-        weight_N=none, row_id=(),
+        weight_N=none, isolated_N=none, coverage=NO_COVERAGE, row_id=(),
     )  # fmt: skip
 
 

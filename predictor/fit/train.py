@@ -22,12 +22,19 @@ from predictor.features.table import OP_NAMES
 from predictor.fit.calibration import calibrate
 from predictor.fit.card import card_text
 from predictor.fit.crossval import HeldOut, cross_validate
-from predictor.fit.data import data_hash, fit_data, load_data
+from predictor.fit.data import (
+    data_hash,
+    devices_of,
+    fit_data,
+    load_data,
+    training_rows,
+    usable_kernels,
+)
 from predictor.fit.fitting import FitData, fit_networks, net_config
 from predictor.fit.metrics import held_out_metrics
 from predictor.fit.recipe import Recipe, load_recipe
 from predictor.fit.splits import Split, device_split
-from predictor.graph.ops import TOKENS
+from predictor.graph.ops import OPS, TOKENS
 from predictor.nn.latency import RANGE_SLACK
 from predictor.nn.latency_net import LatencyNet
 from predictor.traces.schema import Imported
@@ -59,8 +66,10 @@ def train(
     if overrides and "name" not in overrides:
         recipe = recipe.model_copy(update={"name": f"{recipe.name}-modified"})
     data = load_data(recipe, data_dirs)
-    split = device_split(recipe.split, data.kernels["device"].unique())
-    facts = {s: data_hash(data, split.train | split.backward_factors) for s in recipe.sources}
+    split = device_split(recipe.split, devices_of(data))
+    data = training_rows(data, split)
+    devices = split.train | split.backward_factors
+    facts = {s: data_hash(data, s, devices) for s in recipe.sources}
     _check_run(out_dir, recipe, facts)
     start = time.monotonic()
     held_out = cross_validate(recipe, data, split, out_dir, progress=progress)
@@ -121,6 +130,9 @@ def _ranges(fitted: FitData) -> tuple[np.ndarray, np.ndarray]:
     if fitted.steps is not None:
         x = np.concatenate([x, fitted.steps.x_NF.numpy()])
         token = np.concatenate([token, fitted.steps.token_N.numpy()])
+    if fitted.models is not None:
+        x = np.concatenate([x, fitted.models.x_CF.numpy()])
+        token = np.concatenate([token, fitted.models.token_C.numpy()])
     slack = RANGE_SLACK * x.std(axis=0)
     big = np.float32(1e30)
     low = np.full((len(TOKENS), x.shape[1]), big, dtype=np.float32)
@@ -131,15 +143,17 @@ def _ranges(fitted: FitData) -> tuple[np.ndarray, np.ndarray]:
     return low, high
 
 
-def _learned(data: Imported, split: Split, fitted: FitData) -> list[list[str]]:
-    """(token, dtype) pairs that measured rows cover: sweeps, in-step ops, backward ratios."""
+def _learned(recipe: Recipe, data: Imported, split: Split, fitted: FitData) -> list[list[str]]:
+    """(token, dtype) pairs that measured rows cover: kernels, ops in steps, whole models."""
     found = set()
-    for samples in (fitted.kernels.token_N,):
-        found |= {(TOKENS[t], "fp32") for t in samples.unique().tolist()}
+    measured = usable_kernels(data, recipe, split.train)[["op", "dtype"]].drop_duplicates()
+    found |= {(OPS[op].token, dtype) for op, dtype in measured.itertuples(index=False)}
     for steps in (fitted.steps, fitted.ratios):
         if steps is not None:
             tokens = steps.token_N[steps.kernel_K].unique().tolist()
             found |= {(TOKENS[t], "fp32") for t in tokens}
+    if fitted.models is not None:
+        found |= set(fitted.models.coverage.pairs)
     return [list(pair) for pair in sorted(found)]
 
 
@@ -160,7 +174,7 @@ def _config(
             "members": recipe.network.members,
             "devices": list(fitted.hosts),
             "ops": list(OP_NAMES),
-            "learned": _learned(data, split, fitted),
+            "learned": _learned(recipe, data, split, fitted),
         },
         "features": {"columns": list(COLUMNS), "hash": columns_hash()},
         "vocabulary": list(TOKENS),

@@ -102,7 +102,7 @@ class LatencyPredictor:
         label, is_learned = self.labels(table, features.roofline.path)
         log_ratio = self._widened(log_ratio, op_class_of(table), known)
         time = features.roofline.base_us[:, None] * np.exp(log_ratio)
-        time = np.where(is_learned[:, None], time, _unlearned(table, features.roofline.base_us))
+        time = np.where(is_learned[:, None], time, unlearned_us(table, features.roofline.base_us))
         floor = features.roofline.floor_us
         time = np.maximum(time, floor[:, None])
         inside = is_learned & self.in_range(features)
@@ -136,10 +136,8 @@ class LatencyPredictor:
             ((TOKENS[t], str(d)) in self.learned for t, d in zip(tokens, table.dtype, strict=True)),
             dtype=bool, count=len(table),
         )  # fmt: skip
-        classes = op_class_of(table)
-        matrix = np.isin(classes, sorted(MATRIX_CLASSES))
-        learned &= ~(matrix & (path != "") & (path != table.dtype))
-        opaque = classes == "opaque"
+        learned &= on_native_path(table, path)
+        opaque = op_class_of(table) == "opaque"
         return np.where(learned, "learned", np.where(opaque, "opaque", "roofline")), learned
 
     def in_range(self, features: NodeFeatures) -> NDArray[np.bool_]:
@@ -191,6 +189,12 @@ class LatencyPredictor:
         if device.kind != "gpu":
             found.append(f"{self.name} learned from GPUs; {device.kind} figures extrapolate")
         return tuple(found)
+
+
+def on_native_path(table: KernelTable, path: NDArray[np.str_]) -> NDArray[np.bool_]:
+    """(N,) whether no matrix unit of another dtype than the kernel's does its arithmetic."""
+    matrix = np.isin(op_class_of(table), sorted(MATRIX_CLASSES))
+    return np.asarray(~(matrix & (path != "") & (path != table.dtype)))
 
 
 def host_us(graph: KernelGraph, table: KernelTable, phase: str, rows: NDArray[np.bool_]) -> float:
@@ -246,7 +250,7 @@ def _interval(band: Floats) -> Interval:
     )  # fmt: skip
 
 
-def _unlearned(table: KernelTable, base_us: Floats) -> Floats:
+def unlearned_us(table: KernelTable, base_us: Floats) -> Floats:
     """(N, 3) assumed times of kernels that no measured row covers."""
     classes = op_class_of(table)
     efficiency = np.array([EFFICIENCY[str(c)] for c in classes])

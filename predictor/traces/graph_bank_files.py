@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 FILES = ("index", "graphs", "specs", "stream", "edges")
-PACKAGE = "predictor._graphs.timm"
+PACKAGE = "predictor._timm_graphs"
 COMPRESSION_LEVEL = 19
 _META = b"predictor"
 
@@ -143,12 +143,13 @@ def _spec_frame(table: NDArray[np.int64]) -> pd.DataFrame:
     import pandas as pd
 
     head = {
-        "op": pd.Categorical.from_codes(table[:, 0], categories=list(OP_NAMES)),
-        "phase": pd.Categorical.from_codes(table[:, 1], categories=list(PHASES)),
-        "dtype": pd.Categorical.from_codes(table[:, 2], categories=list(DTYPE_CODES)),
+        name: np.array(names)[table[:, i]]
+        for i, (name, names) in enumerate(
+            (("op", OP_NAMES), ("phase", PHASES), ("dtype", DTYPE_CODES))
+        )
     }
     numbers = dict(zip(_number_columns(), table[:, HEAD_COLUMNS:].T, strict=True))
-    return pd.DataFrame({**{k: v.astype(str) for k, v in head.items()}, **numbers})
+    return pd.DataFrame({**head, **numbers})
 
 
 def _specs(frame: pd.DataFrame, meta: Mapping[str, Any]) -> Specs:

@@ -99,7 +99,9 @@ def test_a_fit_sees_nothing_of_what_is_held_out(data: Imported) -> None:
 
 
 def test_no_rows_left_is_an_error(data: Imported) -> None:
-    with pytest.raises(DataError, match=r"no kernel rows of the training devices .nvidia-a40."):
+    with pytest.raises(
+        DataError, match=r"no rows to train on of the training devices .nvidia-a40."
+    ):
         fit_data(data, RECIPE, ["nvidia-a40"], [])
 
 
@@ -158,15 +160,15 @@ def test_ratios_pair_the_phases_of_one_node(data: Imported) -> None:
 
 
 def test_hash_knows_its_rows(data: Imported, data_dir: Path) -> None:
-    first = data_hash(data, TRAIN)
-    assert first == data_hash(load_data(RECIPE, [data_dir]), TRAIN[::-1])
+    first = data_hash(data, "neusight", TRAIN)
+    assert first == data_hash(load_data(RECIPE, [data_dir]), "neusight", TRAIN[::-1])
     assert (first["kernel_rows"], first["step_rows"]) == (300, 8)
     changed = Imported(
         source="neusight", steps=data.steps, ops=data.ops, graphs=data.graphs, peers=data.peers,
         kernels=data.kernels.assign(latency_us=data.kernels["latency_us"] * 1.001),
     )  # fmt: skip
-    assert data_hash(changed, TRAIN)["sha256"] != first["sha256"]
-    assert data_hash(data, ["nvidia-t4"])["sha256"] != first["sha256"]
+    assert data_hash(changed, "neusight", TRAIN)["sha256"] != first["sha256"]
+    assert data_hash(data, "neusight", ["nvidia-t4"])["sha256"] != first["sha256"]
 
 
 def test_the_same_folder_twice_is_one_set_of_rows(data: Imported, data_dir: Path) -> None:

@@ -398,7 +398,7 @@ def text(result: Evaluation) -> str:
 def test_tables_show_devices_baselines_and_what_was_left_out(whole: Evaluation) -> None:
     shown = text(whole)
     for expected in (
-        "whole steps", "ops inside steps", "isolated kernels by device", "nvidia-l4", "neusight",
+        "whole steps", "ops inside steps", "kernels alone by device", "nvidia-l4", "neusight",
         "gradient boosting", "sum of measured", "90% bootstrap by device and model", "MAPE",
         "median", "p90", "bias", "cover",
     ):  # fmt: skip

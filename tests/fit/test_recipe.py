@@ -57,7 +57,6 @@ def test_a_recipe_survives_its_own_dump(tmp_path: Path) -> None:
         ('name = "a-v1"\n[calibration]\nlevel = 0.3\n', "calibration.level: "),
         ('name = "a-v1"\nthreads = 0\n', "threads: "),
         ('name = "a-v1"\nsources = []\n', "sources: "),
-        ('name = "a-v1"\nsources = ["neusight", "timm"]\n', "sources: "),
         ('name = "Not A Name"\n', "name: "),
         ('name = "a/../b"\n', "name: "),
         ('name = ""\n', "name: "),

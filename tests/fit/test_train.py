@@ -242,7 +242,7 @@ def test_a_folder_of_other_features_is_refused(
 def test_no_training_rows_is_a_line(train_once: TrainOnce, layout: Any, tmp_path: Path) -> None:
     layout.graphs()
     layout.steps("Tesla T4")
-    with pytest.raises(DataError, match="no kernel rows of the training devices"):
+    with pytest.raises(DataError, match="no rows to train on of the training devices"):
         train_once("run", data=[layout.root])
     with pytest.raises(DataError, match="no NeuSight layout"):
         train_once("run", data=[tmp_path])

@@ -26,9 +26,23 @@ from predictor.traces.sources.registry import SOURCES, read_source
 from predictor.traces.store import read_imported, write_imported
 from predictor.traces.validate import keep_valid, known_devices
 
-SAMPLES: Mapping[str, Callable[[Any], Path]] = {"neusight": lambda writer: writer.complete()}
+SAMPLES: Mapping[str, Callable[[Any], Path]] = {
+    "neusight": lambda writer: writer.complete(),
+    "timm": lambda folder: timm_sample(folder),
+}
 """A small layout of each source, written by the fixture of its name."""
-WRITERS: Mapping[str, str] = {"neusight": "layout"}
+WRITERS: Mapping[str, str] = {"neusight": "layout", "timm": "tmp_path"}
+
+
+def timm_sample(folder: Path) -> Path:
+    """Two tables of timm's benchmark."""
+    results = folder / "layout" / "results"
+    results.mkdir(parents=True)
+    for mode, rest in (("infer", "pt240-cu124-rtx4090"), ("train", "pt112-cu113-rtx3090")):
+        head = [f"{mode}_{c}" for c in ("samples_per_sec", "step_time", "batch_size", "img_size")]
+        text = ",".join(["model", *head]) + "\nresnet18,10000,25.6,256,224\nvit_x,500,128,64,384\n"
+        (results / f"benchmark-{mode}-amp-nchw-{rest}.csv").write_text(text)
+    return folder / "layout"
 
 
 def same_graph(a: MeasuredGraph, b: MeasuredGraph) -> bool:

@@ -11,7 +11,7 @@ from predictor.traces.files import LayoutNotFoundError
 from predictor.traces.import_report import ImportReport
 from predictor.traces.merge import merged
 from predictor.traces.schema import Imported
-from predictor.traces.sources import neusight
+from predictor.traces.sources import neusight, timm
 from predictor.traces.store import check_target, imported_at, read_parts, write_imported
 
 
@@ -32,10 +32,11 @@ class Source:
     """
 
 
-SOURCES: Mapping[str, Source] = {
-    s.name: s
-    for s in (Source(name="neusight", folders=("neusight",), licence="MIT", parts=neusight.parts),)
-}
+_SOURCES = (
+    Source(name="neusight", folders=("neusight",), licence="MIT", parts=neusight.parts),
+    Source(name="timm", folders=(timm.FOLDER,), licence=timm.LICENCE, parts=timm.parts),
+)
+SOURCES: Mapping[str, Source] = {source.name: source for source in _SOURCES}
 
 
 def source_of(name: str) -> Source:
