@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -28,10 +29,11 @@ from predictor.traces.validate import keep_valid, known_devices
 
 SAMPLES: Mapping[str, Callable[[Any], Path]] = {
     "neusight": lambda writer: writer.complete(),
+    "steps": lambda folder: copied("steps_sample", folder),
     "timm": lambda folder: timm_sample(folder),
 }
 """A small layout of each source, written by the fixture of its name."""
-WRITERS: Mapping[str, str] = {"neusight": "layout", "timm": "tmp_path"}
+WRITERS: Mapping[str, str] = {"neusight": "layout", "steps": "tmp_path", "timm": "tmp_path"}
 
 
 def timm_sample(folder: Path) -> Path:
@@ -43,6 +45,11 @@ def timm_sample(folder: Path) -> Path:
         text = ",".join(["model", *head]) + "\nresnet18,10000,25.6,256,224\nvit_x,500,128,64,384\n"
         (results / f"benchmark-{mode}-amp-nchw-{rest}.csv").write_text(text)
     return folder / "layout"
+
+
+def copied(sample: str, folder: Path) -> Path:
+    """A copy of a sample that stands beside this file."""
+    return Path(shutil.copytree(Path(__file__).parent / sample, folder / "layout"))
 
 
 def same_graph(a: MeasuredGraph, b: MeasuredGraph) -> bool:
