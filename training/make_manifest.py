@@ -3,7 +3,8 @@
     python training/make_manifest.py DIR OUT           remake OUT from the files below DIR
     python training/make_manifest.py DIR OUT --check   compare the files below DIR with OUT
 
-DIR is the root of the published layout. Paths are relative to it and name the uncompressed file;
+`--also .md` takes files of a further kind (tables in Markdown). DIR is the root of the published
+layout. Paths are relative to it and name the uncompressed file;
 hashes are of the uncompressed content, so a gzipped copy and the original agree. Facts about the
 source that stand in OUT (origin, commit, licence) are kept.
 """
@@ -14,7 +15,7 @@ import argparse
 import hashlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +25,20 @@ from predictor.traces.files import content_of, parse_csv
 SUFFIXES = (".csv", ".csv.gz", ".json")
 
 
-def manifest_files(root: Path) -> dict[str, dict[str, list[Any]]]:
-    """Rows and SHA-256 of every table and JSON file below `root`, by folder and name."""
+def manifest_files(root: Path, also: Sequence[str] = ()) -> dict[str, dict[str, list[Any]]]:
+    """Rows and SHA-256 of every table and JSON file below `root`, by folder and name.
+
+    Args:
+        root: the folder.
+        also: endings of further files, which count as one row.
+    """
     folders: dict[str, dict[str, list[Any]]] = {}
     for path in sorted(root.rglob("*")):
-        if not path.is_file() or not path.name.endswith(SUFFIXES):
+        if not path.is_file() or not path.name.endswith((*SUFFIXES, *also)):
             continue
         name = path.relative_to(root).as_posix()
         content = content_of(path, name)
-        rows = 1 if name.endswith(".json") else len(parse_csv(content, name))
+        rows = 1 if name.endswith((".json", *also)) else len(parse_csv(content, name))
         folder, _, plain = name.removesuffix(".gz").rpartition("/")
         folders.setdefault(folder, {})[plain] = [rows, hashlib.sha256(content).hexdigest()]
     return folders
@@ -71,9 +77,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, metavar="DIR")
     parser.add_argument("out", type=Path, metavar="OUT")
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
+    parser.add_argument("--also", action="append", default=[], metavar="ENDING")
     given = parser.parse_args(arguments)
     manifest = json.loads(given.out.read_text()) if given.out.is_file() else {}
-    found = manifest_files(given.folder)
+    found = manifest_files(given.folder, given.also)
     if given.check:
         lines = list(differences(manifest.get("folders", {}), found))
         sys.stdout.write("".join(f"{line}\n" for line in lines))

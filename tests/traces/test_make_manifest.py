@@ -82,3 +82,11 @@ def test_the_shipped_manifest_is_compact_and_relative():
 
 def test_the_folder_of_a_source_holds_no_rows():
     assert {p.name for p in MANIFEST.parent.iterdir()} == {"README.md", "manifest.json"}
+
+
+def test_files_of_a_further_kind_count_as_one_row(script, tmp_path):
+    (tmp_path / "t.md").write_text("| a |\n| - |\n| 1 |\n")
+    (tmp_path / "t.csv").write_text("a\n1\n2\n")
+    assert {n: v[0] for n, v in script.manifest_files(tmp_path)[""].items()} == {"t.csv": 2}
+    found = script.manifest_files(tmp_path, [".md"])[""]
+    assert {n: v[0] for n, v in found.items()} == {"t.csv": 2, "t.md": 1}
