@@ -16,7 +16,7 @@ def merged(parts: Iterable[Imported], *, repeated: bool = False) -> Imported:
         repeated: whether parts may hold the same rows (folders that overlap): the first stays.
 
     Raises:
-        DataError: there is no part.
+        DataError: there is no part, or copies of a file differ, so that rows of the same id do.
     """
     import pandas as pd
 
@@ -32,6 +32,12 @@ def merged(parts: Iterable[Imported], *, repeated: bool = False) -> Imported:
             joined = joined.drop_duplicates(key, ignore_index=True)
         setattr(first, table, joined)
     for other in every[1:]:
+        changed = [p for p, f in other.files.items() if repeated and first.files.get(p, f) != f]
+        if changed:
+            raise DataError(
+                f"{first.source}: {changed[0]} has other content in another folder given; rename "
+                "one of them, or give one folder"
+            )
         first.graphs = {**other.graphs, **first.graphs}
         first.dropped.update(other.dropped)
         first.rejects.extend(other.rejects)

@@ -29,11 +29,14 @@ from predictor.traces.validate import keep_valid, known_devices
 
 SAMPLES: Mapping[str, Callable[[Any], Path]] = {
     "neusight": lambda writer: writer.complete(),
+    "rows": lambda folder: copied("rows_sample", folder),
     "steps": lambda folder: copied("steps_sample", folder),
     "timm": lambda folder: timm_sample(folder),
 }
 """A small layout of each source, written by the fixture of its name."""
-WRITERS: Mapping[str, str] = {"neusight": "layout", "steps": "tmp_path", "timm": "tmp_path"}
+WRITERS: Mapping[str, str] = {
+    "neusight": "layout", "rows": "tmp_path", "steps": "tmp_path", "timm": "tmp_path",
+}  # fmt: skip
 
 
 def timm_sample(folder: Path) -> Path:

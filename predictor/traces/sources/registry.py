@@ -11,7 +11,7 @@ from predictor.traces.files import LayoutNotFoundError
 from predictor.traces.import_report import ImportReport
 from predictor.traces.merge import merged
 from predictor.traces.schema import Imported
-from predictor.traces.sources import neusight, steps, timm
+from predictor.traces.sources import neusight, rows, steps, timm
 from predictor.traces.store import check_target, imported_at, read_parts, write_imported
 
 
@@ -36,6 +36,7 @@ _SOURCES = (
     Source(name="neusight", folders=("neusight",), licence="MIT", parts=neusight.parts),
     Source(name="timm", folders=(timm.FOLDER,), licence=timm.LICENCE, parts=timm.parts),
     Source(name="steps", folders=steps.FOLDERS, licence=steps.LICENCE, parts=steps.parts),
+    Source(name=rows.SOURCE, folders=(rows.FOLDER,), licence=rows.UNSTATED, parts=rows.parts),
 )
 SOURCES: Mapping[str, Source] = {source.name: source for source in _SOURCES}
 

@@ -1,0 +1,92 @@
+"""Importer of users' own rows: CSV or Parquet files in the columns that docs/data.md lists.
+
+Nothing about a row is guessed: what is not written is unknown. FLOPs and bytes follow from op,
+dimensions and dtype where they are not given; the phase is `forward` unless the op itself is one of
+a backward pass or an optimizer. Rules, each counted where it drops a row:
+
+* `missing_value`: a required cell is empty;
+* `not_a_number`: a number is written as something else;
+* `unknown_device`: no device, or several, answer to the name (catalogue ids and names as a vendor's
+  runtime prints them do);
+* `dimension_missing`: the op needs a dimension that the row does not give;
+* `dimension_not_of_op`: the row gives one that the op does not have;
+* `dimension_not_plausible`: a dimension is not whole, or beyond every tensor;
+* what every source must satisfy: `predictor.traces.validate`.
+
+A kernel row that is less than half of its physical floor is kept with the flag `below_floor`: most
+often its time was written in another unit.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from predictor.traces.schema import Imported
+from predictor.traces.sources.rows_columns import schema_names, table_of
+from predictor.traces.sources.rows_files import FOLDER, RowFile, row_files
+from predictor.traces.sources.rows_kernels import complete_kernels, flag_below_floor
+from predictor.traces.sources.rows_tables import UNSTATED, checked_rows, schema_rows
+from predictor.traces.validate import keep_valid
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["FOLDER", "SOURCE", "UNSTATED", "parts"]
+
+logger = logging.getLogger(__name__)
+
+SOURCE = "rows"
+MOSTLY = 0.5
+"""Share of a file's kernel rows below their floor from which its unit is doubted aloud."""
+
+
+def parts(data: Path) -> Iterator[Imported]:
+    """Rows of all files at `data`, a part a chunk.
+
+    Args:
+        data: a file, a folder of files, or a folder that holds such a folder called `rows`.
+
+    Raises:
+        DataError: nothing is there, a file cannot be read, or its columns are not the schema's.
+    """
+    files, left_out = row_files(data)
+    for file in files:
+        yield from _file_parts(file, left_out)
+
+
+def _file_parts(file: RowFile, left_out: dict[str, str]) -> Iterator[Imported]:
+    below = kernels = 0
+    last: Imported | None = None
+    for chunk in file.chunks():
+        if last is not None:
+            yield last
+        last = _part(chunk, file.name)
+        below += int((last.kernels["flag"] == "below_floor").sum())
+        kernels += len(last.kernels)
+    assert last is not None and file.seen is not None  # a file has at least one chunk
+    last.files, last.left_out = {file.name: file.seen}, dict(left_out)
+    if below > MOSTLY * kernels:
+        logger.warning(
+            "%s: %d of %d kernels are faster than the device can be; are the times microseconds?",
+            file.name, below, kernels,
+        )  # fmt: skip
+    yield last
+
+
+def _part(chunk: pd.DataFrame, file: str) -> Imported:
+    """A chunk of a file in the schema."""
+    columns = [str(c) for c in chunk.columns]
+    table = table_of(columns, file)
+    named = chunk.rename(columns=schema_names(columns, table, file))
+    out = Imported.empty(SOURCE)
+    rows = checked_rows(named.rename_axis(None), table, file, out)
+    if table == "kernels":
+        rows = complete_kernels(rows, file, out)
+    setattr(out, table, schema_rows(rows, table, SOURCE, file))
+    keep_valid(out)
+    if table == "kernels":
+        flag_below_floor(out.kernels)
+    return out
