@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import gzip
+import importlib.util
 import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -231,6 +233,23 @@ class LayoutWriter:
         self.sweeps()
         self.models()
         return self.root
+
+
+@pytest.fixture(scope="session")
+def aiconfigurator() -> ModuleType:
+    """`samples_aiconfigurator`: rows and tables in the layout of that source."""
+    path = Path(__file__).with_name("samples_aiconfigurator.py")
+    spec = importlib.util.spec_from_file_location("samples_aiconfigurator", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def aiconfigurator_root(aiconfigurator: ModuleType, tmp_path: Path) -> Path:
+    """Root of a complete layout of aiconfigurator."""
+    return Path(aiconfigurator.complete(tmp_path / "aiconfigurator"))
 
 
 @pytest.fixture

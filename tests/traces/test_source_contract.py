@@ -28,6 +28,7 @@ from predictor.traces.store import read_imported, write_imported
 from predictor.traces.validate import keep_valid, known_devices
 
 SAMPLES: Mapping[str, Callable[[Any], Path]] = {
+    "aiconfigurator": lambda root: root,
     "neusight": lambda writer: writer.complete(),
     "rows": lambda folder: copied("rows_sample", folder),
     "steps": lambda folder: copied("steps_sample", folder),

@@ -35,6 +35,12 @@ class Source:
 _SOURCES = (
     Source(name="neusight", folders=("neusight",), licence="MIT", parts=neusight.parts),
     Source(name="timm", folders=(timm.FOLDER,), licence=timm.LICENCE, parts=timm.parts),
+    Source(
+        name="aiconfigurator",
+        folders=(aiconfigurator.SOURCE,),
+        licence=aiconfigurator.LICENCE,
+        parts=aiconfigurator.parts,
+    ),
     Source(name="steps", folders=steps.FOLDERS, licence=steps.LICENCE, parts=steps.parts),
     Source(name=rows.SOURCE, folders=(rows.FOLDER,), licence=rows.UNSTATED, parts=rows.parts),
 )
