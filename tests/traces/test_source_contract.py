@@ -36,7 +36,8 @@ SAMPLES: Mapping[str, Callable[[Any], Path]] = {
 }
 """A small layout of each source, written by the fixture of its name."""
 WRITERS: Mapping[str, str] = {
-    "neusight": "layout", "rows": "tmp_path", "steps": "tmp_path", "timm": "tmp_path",
+    "aiconfigurator": "aiconfigurator_root", "neusight": "layout", "rows": "tmp_path",
+    "steps": "tmp_path", "timm": "tmp_path",
 }  # fmt: skip
 
 
