@@ -11,7 +11,7 @@ from predictor.traces.files import LayoutNotFoundError
 from predictor.traces.import_report import ImportReport
 from predictor.traces.merge import merged
 from predictor.traces.schema import Imported
-from predictor.traces.sources import neusight, rows, steps, timm
+from predictor.traces.sources import aiconfigurator, neusight, rows, steps, timm
 from predictor.traces.store import check_target, imported_at, read_parts, write_imported
 
 
