@@ -16,10 +16,10 @@ from predictor.commands.later import refuse_given
 from predictor.commands.output import check_files, say, show, write_json
 from predictor.errors import DataError, MissingExtraError, NotYetError, RecipeError
 
-SOURCES: tuple[str, ...] = ("neusight", "timm", "steps", "rows")
+SOURCES: tuple[str, ...] = ("neusight", "timm", "steps", "rows", "aiconfigurator")
 """Public sources with an importer and a suite."""
 LATER_SOURCES: tuple[str, ...] = (
-    "aiconfigurator", "gptbench", "vidur", "aiter", "deepbench", "tpugraphs",
+    "gptbench", "vidur", "aiter", "deepbench", "tpugraphs",
     "enzyme", "own",
 )  # fmt: skip
 
