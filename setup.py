@@ -7,15 +7,18 @@ setup(
         *find_packages(include=["predictor*"]),
         "predictor._weights",
         "predictor._timm_graphs",
+        "predictor._gptbench_graphs",
     ],
     package_dir={
         "predictor._weights": "checkpoints",
         "predictor._timm_graphs": "datasets/timm/graphs",
+        "predictor._gptbench_graphs": "datasets/gptbench/graphs",
     },
     package_data={
         "predictor": ["py.typed"],
         "predictor._weights": ["*/*.json", "*/*.safetensors", "*/*.md"],
         "predictor._timm_graphs": ["*.parquet"],
+        "predictor._gptbench_graphs": ["*.parquet"],
         "predictor.fit": ["*.toml", "*.csv"],
         "predictor.hardware": ["*.toml", "*.csv", "*/*.toml", "*/*.csv"],
     },

@@ -33,7 +33,7 @@ from predictor.traces.graph_bank import BankGraph, GraphBank, load_bank
 if TYPE_CHECKING:
     import pandas as pd
 
-BANK_SOURCES = ("timm",)
+BANK_SOURCES = ("timm", "gptbench")
 """Sources whose graphs come with the library."""
 KINDS_OF_TRAFFIC = 128
 """More than the shares of traffic (in sixtieths) that fusion can leave, twice."""
@@ -124,7 +124,7 @@ def banks_of(rows: pd.DataFrame) -> dict[str, GraphBank]:
 def shipped_bank(source: str) -> GraphBank:
     """The graph bank of a source, read once."""
     assert source in BANK_SOURCES
-    return load_bank()
+    return load_bank(source=source)
 
 
 @cache

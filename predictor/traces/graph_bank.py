@@ -1,7 +1,7 @@
 """The graph bank: captured kernel graphs that can be read at any batch size.
 
-`load_bank` reads the timm graphs that come with the library. A graph is known by its content:
-programs that launch the same kernels share one.
+`load_bank` reads the graphs of a source that come with the library. A graph is known by its
+content: programs that launch the same kernels share one.
 """
 
 from __future__ import annotations
@@ -204,12 +204,12 @@ class GraphBank:
         return found
 
 
-def load_bank(folder: str | Path | None = None) -> GraphBank:
-    """The bank of a folder, or the one that comes with the library.
+def load_bank(folder: str | Path | None = None, *, source: str = "timm") -> GraphBank:
+    """The bank of a folder, or the one of a source that comes with the library.
 
     Raises:
         DataError: a file of the bank is missing or has another version.
     """
     from predictor.traces.graph_bank_files import read_bank, shipped_folder
 
-    return read_bank(shipped_folder() if folder is None else Path(folder))
+    return read_bank(shipped_folder(source) if folder is None else Path(folder))

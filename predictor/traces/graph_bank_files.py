@@ -40,12 +40,13 @@ if TYPE_CHECKING:
 
 VERSION = 1
 FILES = ("index", "graphs", "specs", "stream", "edges")
-PACKAGE = "predictor._timm_graphs"
+PACKAGE = "predictor._{}_graphs"
+"""Package of the graphs of a source."""
 COMPRESSION_LEVEL = 19
 _META = b"predictor"
 
 
-def graph_id(graph: AffineGraph) -> str:
+def graph_id(graph: AffineGraph, prefix: str = "timm") -> str:
     """Name of a graph by its content: equal kernels, edges and framework calls, equal name."""
     triples, places = np.unique(graph.rows[:, :HEAD_COLUMNS], axis=0, return_inverse=True)
     names = [(OP_NAMES[o], PHASES[p], DTYPE_CODES[d]) for o, p, d in triples.tolist()]
@@ -56,7 +57,7 @@ def graph_id(graph: AffineGraph) -> str:
     digest.update(json.dumps([sorted(names), MOST_DIMS, graph.host_calls]).encode())
     for part in (rank[places.reshape(-1)], graph.rows[:, HEAD_COLUMNS:], graph.edges):
         digest.update(np.ascontiguousarray(part, dtype="<i8").tobytes())
-    return f"timm-{digest.hexdigest()[:16]}"
+    return f"{prefix}-{digest.hexdigest()[:16]}"
 
 
 def write_bank(folder: Path, graphs: Mapping[str, AffineGraph], index: pd.DataFrame) -> None:
@@ -110,18 +111,18 @@ def read_bank(folder: Path) -> GraphBank:
     )
 
 
-def shipped_folder() -> Path:
-    """The folder of the bank that comes with the library.
+def shipped_folder(source: str = "timm") -> Path:
+    """The folder of a source's bank that comes with the library.
 
     Raises:
         DataError: this installation has none.
     """
     try:
-        root = resources.files(PACKAGE)
+        root = resources.files(PACKAGE.format(source))
     except ModuleNotFoundError as error:
         raise DataError(
-            "this installation has no graph bank: install the library again, or give the folder "
-            "that `training/capture_timm.py` wrote"
+            f"this installation has no graph bank of {source}: install the library again, or give "
+            f"the folder that `training/capture_{source}.py` wrote"
         ) from error
     return Path(str(root))
 
