@@ -29,6 +29,7 @@ from predictor.traces.validate import keep_valid, known_devices
 
 SAMPLES: Mapping[str, Callable[[Any], Path]] = {
     "aiconfigurator": lambda root: root,
+    "gptbench": lambda folder: copied("gptbench_sample", folder),
     "neusight": lambda writer: writer.complete(),
     "rows": lambda folder: copied("rows_sample", folder),
     "steps": lambda folder: copied("steps_sample", folder),
@@ -36,7 +37,7 @@ SAMPLES: Mapping[str, Callable[[Any], Path]] = {
 }
 """A small layout of each source, written by the fixture of its name."""
 WRITERS: Mapping[str, str] = {
-    "aiconfigurator": "aiconfigurator_root", "neusight": "layout", "rows": "tmp_path",
+    "aiconfigurator": "aiconfigurator_root", "gptbench": "tmp_path", "neusight": "layout", "rows": "tmp_path",
     "steps": "tmp_path", "timm": "tmp_path",
 }  # fmt: skip
 

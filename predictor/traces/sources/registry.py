@@ -11,7 +11,7 @@ from predictor.traces.files import LayoutNotFoundError
 from predictor.traces.import_report import ImportReport
 from predictor.traces.merge import merged
 from predictor.traces.schema import Imported
-from predictor.traces.sources import aiconfigurator, neusight, rows, steps, timm
+from predictor.traces.sources import aiconfigurator, gptbench, neusight, rows, steps, timm
 from predictor.traces.store import check_target, imported_at, read_parts, write_imported
 
 
@@ -40,6 +40,9 @@ _SOURCES = (
         folders=(aiconfigurator.SOURCE,),
         licence=aiconfigurator.LICENCE,
         parts=aiconfigurator.parts,
+    ),
+    Source(
+        name="gptbench", folders=(gptbench.FOLDER,), licence=gptbench.LICENCE, parts=gptbench.parts
     ),
     Source(name="steps", folders=steps.FOLDERS, licence=steps.LICENCE, parts=steps.parts),
     Source(name=rows.SOURCE, folders=(rows.FOLDER,), licence=rows.UNSTATED, parts=rows.parts),
