@@ -51,7 +51,7 @@ NAMES: Mapping[str, Collection[str]] = {
     "measure": ("wall", "kernel_sum", "throughput"),
 }  # fmt: skip
 """Allowed names by column, in every table that has it."""
-_MAY_BE_ZERO = frozenset({"causal", "inputs", "window"})
+_MAY_BE_ZERO = frozenset({"causal", "inputs", "window", "input_size"})
 _COUNTS = ("batch", "seq", "size", "devices", "micro_batch", "repeats")
 READINGS: Mapping[str, tuple[float, float]] = {
     "spread_us": (0.0, 1e9), "power_limit_w": (1.0, 1e4), "clock_mhz": (10.0, 1e4),

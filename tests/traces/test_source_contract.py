@@ -30,6 +30,9 @@ from predictor.traces.validate import keep_valid, known_devices
 SAMPLES: Mapping[str, Callable[[Any], Path]] = {
     "aiconfigurator": lambda root: root,
     "gptbench": lambda folder: copied("gptbench_sample", folder),
+    "aiter": lambda folder: copied("aiter_sample", folder),
+    "deepbench": lambda folder: copied("deepbench_sample", folder),
+    "vidur": lambda folder: copied("vidur_sample", folder),
     "neusight": lambda writer: writer.complete(),
     "rows": lambda folder: copied("rows_sample", folder),
     "steps": lambda folder: copied("steps_sample", folder),
@@ -37,9 +40,16 @@ SAMPLES: Mapping[str, Callable[[Any], Path]] = {
 }
 """A small layout of each source, written by the fixture of its name."""
 WRITERS: Mapping[str, str] = {
-    "aiconfigurator": "aiconfigurator_root", "gptbench": "tmp_path", "neusight": "layout", "rows": "tmp_path",
-    "steps": "tmp_path", "timm": "tmp_path",
-}  # fmt: skip
+    "aiconfigurator": "aiconfigurator_root",
+    "aiter": "tmp_path",
+    "deepbench": "tmp_path",
+    "gptbench": "tmp_path",
+    "neusight": "layout",
+    "rows": "tmp_path",
+    "steps": "tmp_path",
+    "timm": "tmp_path",
+    "vidur": "tmp_path",
+}
 
 
 def timm_sample(folder: Path) -> Path:

@@ -11,7 +11,17 @@ from predictor.traces.files import LayoutNotFoundError
 from predictor.traces.import_report import ImportReport
 from predictor.traces.merge import merged
 from predictor.traces.schema import Imported
-from predictor.traces.sources import aiconfigurator, gptbench, neusight, rows, steps, timm
+from predictor.traces.sources import (
+    aiconfigurator,
+    aiter,
+    deepbench,
+    gptbench,
+    neusight,
+    rows,
+    steps,
+    timm,
+    vidur,
+)
 from predictor.traces.store import check_target, imported_at, read_parts, write_imported
 
 
@@ -46,6 +56,14 @@ _SOURCES = (
     ),
     Source(name="steps", folders=steps.FOLDERS, licence=steps.LICENCE, parts=steps.parts),
     Source(name=rows.SOURCE, folders=(rows.FOLDER,), licence=rows.UNSTATED, parts=rows.parts),
+    Source(name="vidur", folders=(vidur.SOURCE,), licence=vidur.LICENCE, parts=vidur.parts),
+    Source(name="aiter", folders=(aiter.FOLDER,), licence=aiter.LICENCE, parts=aiter.parts),
+    Source(
+        name="deepbench",
+        folders=(deepbench.SOURCE,),
+        licence=deepbench.LICENCE,
+        parts=deepbench.parts,
+    ),
 )
 SOURCES: Mapping[str, Source] = {source.name: source for source in _SOURCES}
 
