@@ -92,6 +92,7 @@ def watch(recorder: Recorder, optimizer: torch.optim.Optimizer) -> None:
                 "kind": type(optimizer).__name__,
                 "weight_decay": float(first.get("weight_decay") or 0.0),
                 "fused": bool(first.get("fused")),
+                "nesterov": bool(first.get("nesterov")),
             },
         )
         return result

@@ -106,10 +106,26 @@ SGD_MOMENTUM = OptimizerCost(
     temporaries=0,
     host_calls_per_tensor=0,
 )
+SGD_NESTEROV = OptimizerCost(
+    passes=(
+        *_MOMENTUM,
+        Pass(name="add_(grad, buf, momentum)", reads=2, writes=1, flops=2, depth=2),
+        _SGD_UPDATE,
+    ),
+    states=1,
+    step_bytes=0,
+    temporaries=0,
+    host_calls_per_tensor=0,
+)
 
 
 def optimizer_cost(
-    op: str, *, momentum: float = 0.0, weight_decay: float = 0.0, fused: bool = False
+    op: str,
+    *,
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    fused: bool = False,
+    nesterov: bool = False,
 ) -> OptimizerCost:
     """The passes of an optimizer op of the vocabulary.
 
@@ -119,10 +135,12 @@ def optimizer_cost(
         momentum: SGD's; 0 keeps no state.
         weight_decay: SGD's L2 term; AdamW always decays.
         fused: one kernel does all passes (`fused=True` of `torch.optim`).
+        nesterov: SGD looks ahead along its momentum.
     """
     if op == "adamw":
         return ADAMW_FUSED if fused else ADAMW
-    base = ADAM if op != "sgd" else SGD_MOMENTUM if momentum else SGD
+    with_momentum = SGD_NESTEROV if nesterov else SGD_MOMENTUM
+    base = ADAM if op != "sgd" else with_momentum if momentum else SGD
     if not weight_decay:
         return base
     return OptimizerCost(
@@ -159,6 +177,7 @@ def step_cost(call: str, attrs: Mapping[str, object]) -> OptimizerCost:
         momentum=number("momentum"),
         weight_decay=number("weight_decay"),
         fused=bool(attrs.get("fused", False)),
+        nesterov=bool(attrs.get("nesterov", False)),
     )
 
 

@@ -14,6 +14,7 @@ from predictor.cost.optimizers import (
     MAX_TENSORS,
     SGD,
     SGD_MOMENTUM,
+    SGD_NESTEROV,
     even_sizes,
     optimizer_cost,
     pass_launches,
@@ -27,6 +28,7 @@ def test_traffic_of_an_element():
     assert (ADAMW_FUSED.reads, ADAMW_FUSED.writes) == (4, 3)
     assert (SGD.reads, SGD.writes) == (2, 1)
     assert (SGD_MOMENTUM.reads, SGD_MOMENTUM.writes) == (5, 3)
+    assert (SGD_NESTEROV.reads, SGD_NESTEROV.writes) == (7, 4)
     decayed = optimizer_cost("sgd", momentum=0.9, weight_decay=1e-4)
     assert (decayed.reads, decayed.writes, decayed.states) == (7, 4, 1)
 
@@ -65,6 +67,12 @@ def test_passes_are_those_of_the_foreach_implementations():
             dampening=0.0, nesterov=False, maximize=False,
         )  # fmt: skip
     assert seen.calls == [p.name.split("(")[0] for p in SGD_MOMENTUM.passes]
+    with Recorder() as seen:
+        sgd(
+            tensors(), tensors(), tensors(), foreach=True, weight_decay=0.0, momentum=0.9, lr=0.1,
+            dampening=0.0, nesterov=True, maximize=False,
+        )  # fmt: skip
+    assert seen.calls == [p.name.split("(")[0] for p in SGD_NESTEROV.passes]
 
 
 def test_launches_by_tensors_and_by_blocks():
@@ -136,6 +144,8 @@ def test_launches_of_a_step():
 
 def test_calls_carry_their_options():
     assert optimizers.step_cost("predictor.sgd", {"momentum": 0.9}) is SGD_MOMENTUM
+    looks_ahead = {"momentum": 0.9, "nesterov": True}
+    assert optimizers.step_cost("predictor.sgd", looks_ahead) is SGD_NESTEROV
     assert optimizers.step_cost("predictor.sgd", {"momentum": 0}) is SGD
     assert optimizers.step_cost("predictor.adamw", {"fused": True}) is ADAMW_FUSED
     assert optimizers.step_cost("predictor.adamw", {"kind": "Adam"}) is optimizers.ADAM
