@@ -2,9 +2,13 @@
 
     python training/capture_timm.py MODELS.csv --work runs/timm-graphs --out datasets/timm/graphs
 
-MODELS.csv has the columns model, img_size, mode, family, fold, graph_group, cross_fold_twin. Each
-program is captured once a variant, at a prime batch, and kept in the work folder: a run that was
-stopped goes on where it was. `--write-only` makes the bank of what is there. Needs timm.
+MODELS.csv has the columns model, img_size, mode, family, fold, graph_group, cross_fold_twin. A
+program is captured at a prime batch in every variant that the tables time, and kept in the work
+folder: a run that was stopped goes on where it was. `--tables DIR` (with benchmark-*.csv files)
+takes what is measured first, `--write-only` makes the bank of what is there. Needs timm.
+
+A training step is that of timm's own benchmark: forward under autocast, cross-entropy, backward,
+SGD with Nesterov momentum.
 """
 
 from __future__ import annotations
@@ -15,33 +19,41 @@ import os
 import pickle
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
+from meta_memo import MetaMemo
+from torch.nn import functional
 
 from predictor.atomic import replacing_file
 from predictor.capture.timm_models import TimmModel, build_timm
+from predictor.capture.torch import capture_module, capture_step
 from predictor.errors import PredictorError
-from predictor.program import capture
+from predictor.graph.ir import OpGraph
 from predictor.traces.batch_affine import CAPTURE_BATCH, AffineGraph, affine_graph
 from predictor.traces.graph_bank import ANY_BATCH
 from predictor.traces.graph_bank_files import graph_id, write_bank
+from predictor.traces.sources.timm import campaign_of
 
-DTYPES = {"amp": "amp-fp16", "amp-unfused": "amp-fp16", "fp32": "fp32", "bf16": "bf16"}
-PASSES: tuple[tuple[str, str, str], ...] = (
-    ("infer", "amp", "nchw"), ("train", "amp-unfused", "nchw"), ("train", "amp-unfused", "nhwc"),
-    ("infer", "amp", "nhwc"), ("infer", "amp-unfused", "nchw"), ("infer", "amp-unfused", "nhwc"),
-    ("infer", "bf16", "nchw"), ("train", "amp", "nchw"), ("train", "amp", "nhwc"),
-    ("infer", "fp32", "nchw"),
-)  # fmt: skip
-"""Mode, variant and layout, the most measured first."""
+VARIANTS: dict[str, tuple[tuple[str, str], ...]] = {
+    "infer": (
+        ("amp", "nchw"), ("amp", "nhwc"), ("bf16", "nchw"), ("amp-unfused", "nchw"),
+        ("amp-unfused", "nhwc"), ("fp32", "nchw"),
+    ),
+    "train": (("amp-unfused", "nchw"), ("amp-unfused", "nhwc")),
+}  # fmt: skip
+"""Variant and layout of the programs that tables time, by mode."""
 FACTS = ("family", "fold", "graph_group", "cross_fold_twin")
 SAME = "same as fused"
 """Kept in place of a graph that a model without attention shares with its `amp` variant."""
+LEAST_BATCH = 2
+"""At one sample some copies and reductions fall away: graphs are exact from two on."""
+FAILURES = (PredictorError, AssertionError, RuntimeError, ValueError, TypeError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,62 +71,103 @@ class Task:
         return work / f"{self.model}@{self.size}-{self.mode}-{self.variant}-{self.layout}.pickle"
 
 
-def tasks_of(models: pd.DataFrame) -> Iterator[Task]:
-    """All programs, pass by pass; within a pass in an order that any prefix samples fairly."""
-    for mode, variant, layout in PASSES:
-        rows = models[models["mode"] == mode]
-        order = sorted(
-            zip(rows["model"], rows["img_size"], strict=True),
-            key=lambda key: hashlib.sha256(f"{key[0]}@{key[1]}".encode()).digest(),
-        )
-        for model, size in order:
-            yield Task(model=model, size=int(size), mode=mode, variant=variant, layout=layout)
+def tasks_of(models: pd.DataFrame) -> list[Task]:
+    """All programs; of any prefix of the models a fair sample."""
+    keys = [(str(m), int(s), str(o)) for m, s, o in models[["model", "img_size", "mode"]].values]
+    keys.sort(key=lambda k: hashlib.sha256(f"{k[0]}@{k[1]}".encode()).digest())
+    return [
+        Task(model=model, size=size, mode=mode, variant=variant, layout=layout)
+        for model, size, mode in keys
+        for variant, layout in VARIANTS[mode]
+    ]
 
 
-def captured(task: Task) -> AffineGraph | str:
-    """The kernels of a program at any batch, or `SAME`.
+def measured_first(tasks: Sequence[Task], tables: Path | None) -> list[Task]:
+    """The same programs, those that a benchmark table times before the others."""
+    timed: set[Task] = set()
+    for path in [] if tables is None else sorted(tables.rglob("benchmark-*.csv")):
+        campaign = campaign_of(path.name)
+        if campaign is None:
+            continue
+        mode, rows = campaign.mode, pd.read_csv(path)
+        timed |= {
+            Task(model=m, size=int(s), mode=mode, variant=campaign.variant, layout=campaign.layout)
+            for m, s in zip(rows["model"], rows[f"{mode}_img_size"], strict=True)
+            if s == s
+        }
+    return sorted(tasks, key=lambda task: task not in timed)
+
+
+def by_program(tasks: Iterable[Task]) -> list[list[Task]]:
+    """Tasks that build the same module, together, in the order of their first."""
+    groups: dict[tuple[object, ...], list[Task]] = {}
+    for task in tasks:
+        groups.setdefault((task.model, task.size, task.mode), []).append(task)
+    return list(groups.values())
+
+
+def captured(task: Task) -> tuple[AffineGraph | str, int]:
+    """The kernels of a program at any batch, or `SAME`; and its number of parameters.
 
     Raises:
         PredictorError: it cannot be built, captured, or is no affine function of the batch.
     """
-    found = build_timm(
-        task.model, image_size=task.size, fused_attention=task.variant != "amp-unfused"
-    )
-    differs = task.variant != "amp-unfused" or _has_attention(task)
-    if task.mode == "infer" and not differs:
-        return SAME
-    return affine_graph(_graph(found, task), half="fp16" if "amp" in task.variant else None)
+    unfused = task.variant == "amp-unfused"
+    found = build_timm(task.model, image_size=task.size)
+    parameters = sum(p.numel() for p in found.module.parameters())
+    if unfused and found.written_out_attention:
+        found = build_timm(task.model, image_size=task.size, fused_attention=False)
+    elif unfused and task.mode == "infer":
+        return SAME, parameters
+    with MetaMemo():
+        graph = op_graph(found, task, CAPTURE_BATCH)
+    return affine_graph(graph, half="fp16" if "amp" in task.variant else None), parameters
 
 
-def _has_attention(task: Task) -> bool:
-    return build_timm(task.model, image_size=task.size).written_out_attention
-
-
-def _graph(found: TimmModel, task: Task):  # noqa: ANN202
-    module, images = found.module, found.images(CAPTURE_BATCH)
+def op_graph(found: TimmModel, task: Task, batch: int) -> OpGraph:
+    """The calls of one step."""
+    module, images = found.module, found.images(batch)
     if task.layout == "nhwc":
         module = module.to(memory_format=torch.channels_last)
         images = images.contiguous(memory_format=torch.channels_last)
-    module = module.train() if task.mode == "train" else module.eval()
-    return capture(
-        module, images, mode=task.mode, dtype=DTYPES[task.variant],
-        optimizer="sgd" if task.mode == "train" else None,
-    )  # fmt: skip
+    if task.mode == "infer":
+        amp = "fp16" if "amp" in task.variant else None
+        cast = None if amp else task.variant
+        return capture_module(module, images, amp=amp, dtype=cast, name=task.model)
+    module.train()
+    target = torch.empty(batch, dtype=torch.int64, device="meta")
+    sgd = torch.optim.SGD(module.parameters(), lr=1e-4, momentum=0.9, nesterov=True)
+    return capture_step(training_step, (module, sgd, images, target), name=task.model)
 
 
-def run(given: tuple[Task, Path]) -> tuple[Task, str]:
-    """Capture one program into its file; the reason where it cannot be."""
-    task, work = given
+def training_step(module: Any, optimizer: Any, images: Any, target: Any) -> None:
+    """A step of timm's benchmark under autocast."""
+    optimizer.zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        output = module(images)
+        output = output[0] if isinstance(output, tuple) else output
+        loss = functional.cross_entropy(output, target)
+    loss.backward()
+    optimizer.step()
+
+
+def run(given: tuple[list[Task], Path]) -> list[tuple[Task, str]]:
+    """Capture programs into their files; the reason where one cannot be."""
+    tasks, work = given
     torch.set_num_threads(1)
-    try:
-        result: AffineGraph | str = captured(task)
-        reason = ""
-    except (PredictorError, AssertionError, RuntimeError, ValueError, TypeError) as error:
-        reason = f"{type(error).__name__}: {str(error).splitlines()[0][:160] if str(error) else ''}"
-        result = f"refused: {reason}"
-    with replacing_file(task.path(work)) as fresh:
-        fresh.write_bytes(pickle.dumps(result))
-    return task, reason
+    reasons = []
+    for task in tasks:
+        reason, parameters = "", -1
+        try:
+            result, parameters = captured(task)
+        except FAILURES as error:
+            said = str(error).splitlines()[0][:160] if str(error) else ""
+            reason = f"{type(error).__name__}: {said}"
+            result = f"refused: {reason}"
+        with replacing_file(task.path(work)) as fresh:
+            fresh.write_bytes(pickle.dumps((result, parameters)))
+        reasons.append((task, reason))
+    return reasons
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -123,32 +176,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("models", type=Path, metavar="MODELS.csv")
     parser.add_argument("--work", type=Path, required=True, metavar="DIR")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--tables", type=Path, metavar="DIR", help="capture what these time first")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--limit", type=int, help="capture at most so many programs")
     parser.add_argument("--write-only", action="store_true", help="capture nothing")
     given = parser.parse_args(arguments)
     models = pd.read_csv(given.models)
     given.work.mkdir(parents=True, exist_ok=True)
-    every = list(tasks_of(models))
-    left = [t for t in every if not t.path(given.work).is_file()][: given.limit]
+    every = tasks_of(models)
     if not given.write_only:
-        begin = time.monotonic()
-        with get_context("spawn").Pool(given.processes, maxtasksperchild=200) as pool:
-            done = pool.imap_unordered(run, [(t, given.work) for t in left], chunksize=1)
-            for i, (task, reason) in enumerate(done, 1):
-                if reason:
-                    sys.stdout.write(f"{task}: {reason}\n")
-                if i % 50 == 0:
-                    rate = i / (time.monotonic() - begin)
-                    sys.stdout.write(f"{i} of {len(left)}, {rate:.1f} a second\n")
-                sys.stdout.flush()
+        left = [t for t in measured_first(every, given.tables) if not t.path(given.work).is_file()]
+        capture_all(left[: given.limit], given.work, given.processes)
     write(models, every, given.work, given.out)
     return 0
 
 
+def capture_all(tasks: Sequence[Task], work: Path, processes: int) -> None:
+    """Capture in parallel, with a line for what is refused and every fifty programs."""
+    begin, done = time.monotonic(), 0
+    with get_context("spawn").Pool(processes, maxtasksperchild=100) as pool:
+        groups = [(group, work) for group in by_program(tasks)]
+        for reasons in pool.imap_unordered(run, groups, chunksize=1):
+            for task, reason in reasons:
+                done += 1
+                if reason:
+                    sys.stdout.write(f"{task}: {reason}\n")
+                if done % 50 == 0:
+                    rate = done / (time.monotonic() - begin)
+                    sys.stdout.write(f"{done} of {len(tasks)}, {rate:.1f} a second\n")
+            sys.stdout.flush()
+
+
 def write(models: pd.DataFrame, every: Sequence[Task], work: Path, out: Path) -> None:
     """The bank of all graphs that were captured, and the list of refused programs."""
-    facts = models.set_index(["model", "img_size", "mode"])[list(FACTS)]
+    facts = models.set_index(["model", "img_size", "mode"])[list(FACTS)].to_dict("index")
     graphs: dict[str, AffineGraph] = {}
     index, refused = [], []
     names: dict[Task, str] = {}
@@ -156,11 +217,11 @@ def write(models: pd.DataFrame, every: Sequence[Task], work: Path, out: Path) ->
         path = task.path(work)
         if not path.is_file():
             continue
-        result = pickle.loads(path.read_bytes())
+        result, parameters = pickle.loads(path.read_bytes())
         key = {"model": task.model, "size": task.size, "mode": task.mode,
                "variant": task.variant, "layout": task.layout}  # fmt: skip
         if result == SAME:
-            twin = Task(**{**key, "variant": "amp"})
+            twin = Task(**{**key, "variant": "amp"})  # type: ignore[arg-type]
             if twin not in names:
                 continue
             name = names[twin]
@@ -171,13 +232,14 @@ def write(models: pd.DataFrame, every: Sequence[Task], work: Path, out: Path) ->
             name = graph_id(result)
             graphs.setdefault(name, result)
         names[task] = name
-        row = facts.loc[(task.model, task.size, task.mode)]
-        index.append({**key, "batch_from": 1, "batch_to": ANY_BATCH, "graph": name, **row})
+        index.append({
+            **key, "batch_from": LEAST_BATCH, "batch_to": ANY_BATCH, "graph": name,
+            **facts[task.model, task.size, task.mode], "parameters": parameters,
+        })  # fmt: skip
     out.mkdir(parents=True, exist_ok=True)
     write_bank(out, graphs, pd.DataFrame(index))
-    pd.DataFrame(refused, columns=[*Task.__slots__, "reason"]).to_csv(
-        out / "refused.csv", index=False
-    )
+    listed = pd.DataFrame(refused, columns=[*Task.__slots__, "reason"])
+    listed.to_csv(out / "refused.csv", index=False)
     size = sum(f.stat().st_size for f in out.iterdir()) / 1e6
     sys.stdout.write(
         f"{out}: {len(index):,} programs, {len(graphs):,} graphs, {len(refused):,} refused, "
