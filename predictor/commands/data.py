@@ -16,11 +16,13 @@ from predictor.commands.later import refuse_given
 from predictor.commands.output import check_files, say, show, write_json
 from predictor.errors import DataError, MissingExtraError, NotYetError, RecipeError
 
-SOURCES: tuple[str, ...] = ("neusight", "timm", "steps", "rows", "aiconfigurator")
+SOURCES: tuple[str, ...] = (
+    "neusight", "timm", "steps", "rows", "aiconfigurator", "vidur", "aiter",
+    "deepbench",
+)  # fmt: skip
 """Public sources with an importer and a suite."""
 LATER_SOURCES: tuple[str, ...] = (
-    "gptbench", "vidur", "aiter", "deepbench", "tpugraphs",
-    "enzyme", "own",
+    "gptbench", "tpugraphs", "enzyme", "own",
 )  # fmt: skip
 
 
