@@ -18,7 +18,6 @@ Loss: TypeAlias = "Callable[[object], Tensor]"
 
 DEFAULT_OPTIMIZER = "adamw"
 LATER_KINDS: Mapping[str, str] = {
-    "timm:": "a timm model",
     "hf:": "a local Hugging Face configuration",
     ".onnx": "an ONNX file",
     ".mlir": "StableHLO text",
@@ -42,8 +41,9 @@ def capture(
     """The ops a program runs, without running it and without the device.
 
     Args:
-        target: a zoo name (`gpt2-large`), `file.py:function`, the file of a captured graph, a
-            module, a step function, or a captured graph, which comes back as it is.
+        target: a zoo name (`gpt2-large`), `timm:NAME` or `timm:NAME@PIXELS`, `file.py:function`,
+            the file of a captured graph, a module, a step function, or a captured graph, which
+            comes back as it is.
         inputs: of a module or step function: its input, a tuple or list of positional ones, a
             dict of keyword ones, or `(args, kwargs)`. Tensors give shapes and dtypes; their values
             are not read.
@@ -63,6 +63,7 @@ def capture(
     Raises:
         CaptureError: the program cannot be captured; the message says where and what to pass.
         UnknownTargetError: no such name or file.
+        MissingExtraError: a timm model, and timm is not installed.
         NotYetError: a kind of target, or fp8, that does not work yet.
     """
     graph = _graph_of(target)
@@ -159,8 +160,8 @@ def _capture_named(
     for mark, kind in LATER_KINDS.items():
         if target.startswith(mark) or (mark.startswith(".") and target.endswith(mark)):
             raise NotYetError(
-                f"target {target!r}: {kind} does not work yet; a zoo name, file.py:function and "
-                "the graph files of `predictor capture` do"
+                f"target {target!r}: {kind} does not work yet; a zoo name, timm:NAME, "
+                "file.py:function and the graph files of `predictor capture` do"
             )
     if inputs is not None or loss is not None:
         raise CaptureError(

@@ -1,4 +1,4 @@
-"""Named targets: a model of the bundled zoo, or `file.py:function` of the user's own."""
+"""Named targets: a model of the bundled zoo, one of timm, or the user's own `file.py:function`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any, Literal
 from torch import nn
 
 from predictor import zoo
+from predictor.capture import timm_models
 from predictor.capture.failures import PROGRAM_ERRORS, first_line, program_line
 from predictor.capture.torch import capture_module
 from predictor.errors import CaptureError, NotYetError, UnknownTargetError
@@ -37,9 +38,10 @@ def capture_target(
     """The framework calls of one step of a named target.
 
     Args:
-        target: a name of the zoo, or `file.py:function`, where the function returns
-            `(module, inputs)`: inputs are a tensor, a tuple or list of positional ones, or a
-            mapping of keyword ones, pytrees allowed.
+        target: a name of the zoo; `timm:NAME` or `timm:NAME@SIZE` (pixels a side); or
+            `file.py:function`, where the function returns `(module, inputs)`: inputs are a
+            tensor, a tuple or list of positional ones, or a mapping of keyword ones, pytrees
+            allowed.
         mode: `infer` or `train`.
         batch: batch size; a function must take a `batch` keyword for it.
         seq: sequence length; a function must take a `seq` keyword for it.
@@ -50,6 +52,7 @@ def capture_target(
     Raises:
         UnknownTargetError: no such name, file or function, or the file fails to import.
         CaptureError: the program cannot be captured.
+        MissingExtraError: a timm model without timm.
         NotYetError: for `fp8`.
     """
     cast, amp = _precision(dtype)
@@ -57,6 +60,12 @@ def capture_target(
         program = zoo.build(target, mode=mode, batch=batch, seq=seq)
         return capture_module(
             program.module, (), program.inputs,
+            mode=mode, optimizer=optimizer, amp=amp, dtype=cast, recompute=recompute, name=target,
+        )  # fmt: skip
+    if target.startswith(timm_models.PREFIX):
+        model, images = timm_models.program(target, batch=batch, seq=seq)
+        return capture_module(
+            model, images,
             mode=mode, optimizer=optimizer, amp=amp, dtype=cast, recompute=recompute, name=target,
         )  # fmt: skip
     path, function = _split(target)
@@ -95,7 +104,9 @@ def _split(target: str) -> tuple[Path, str]:
         return path, function
     near = difflib.get_close_matches(target, zoo.names(), n=3)
     hint = f"nearest: {', '.join(near)}" if near else f"bundled: {', '.join(zoo.names())}"
-    raise UnknownTargetError(f"no target {target!r}; {hint}; or a file as file.py:function")
+    raise UnknownTargetError(
+        f"no target {target!r}; {hint}; or a file as file.py:function, or timm:NAME"
+    )
 
 
 @contextmanager

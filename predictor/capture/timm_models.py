@@ -56,6 +56,31 @@ def split_target(target: str) -> tuple[str, int | None]:
     return found["name"], None if size is None else int(size)
 
 
+def program(
+    target: str, *, batch: int | None = None, seq: int | None = None
+) -> tuple[nn.Module, torch.Tensor]:
+    """The model that a target names, and its input.
+
+    Args:
+        target: `timm:NAME` or `timm:NAME@SIZE`.
+        batch: images of the step; `DEFAULT_BATCH` when not given.
+        seq: refused: an image has no sequence length.
+
+    Raises:
+        UnknownTargetError: timm has no such model, or the target is written otherwise.
+        MissingExtraError: timm is not installed.
+        CaptureError: `seq` is given, or the model cannot be built at this size.
+    """
+    name, size = split_target(target)
+    if seq is not None:
+        raise CaptureError(
+            f"{target} takes images: leave the sequence length out, and give their size as "
+            f"timm:{name}@SIZE"
+        )
+    model = build_timm(name, image_size=size)
+    return model.module, model.images(DEFAULT_BATCH if batch is None else batch)
+
+
 def load_timm() -> Any:
     """The timm package.
 

@@ -11,8 +11,9 @@ from predictor.api import DEFAULT_CHECKPOINT
 from predictor.program import DEFAULT_OPTIMIZER, Mode
 
 TARGET_HELP = (
-    "A zoo name (gpt2-large), file.py:function returning (module, inputs), or a graph that "
-    "`predictor capture` wrote. Not yet: timm:NAME, hf:DIR, .onnx, .mlir, .pt2, profiler traces."
+    "A zoo name (gpt2-large), timm:NAME or timm:NAME@PIXELS, file.py:function returning "
+    "(module, inputs), or a graph that `predictor capture` wrote. Not yet: hf:DIR, .onnx, .mlir, "
+    ".pt2, profiler traces."
 )
 
 Target = Annotated[str, typer.Argument(metavar="TARGET", help=TARGET_HELP)]

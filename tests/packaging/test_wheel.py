@@ -13,9 +13,21 @@ from pathlib import Path
 import pytest
 
 from predictor.checkpoint import FILES, list_releases
+from predictor.traces.graph_bank_files import FILES as BANK_FILES
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("predictor", "checkpoints", "pyproject.toml", "setup.py", "LICENSE", "README.md")
+SOURCES = (
+    "predictor", "checkpoints", "datasets", "pyproject.toml", "setup.py", "LICENSE", "README.md",
+)  # fmt: skip
+BANKS = ("timm", "gptbench")
+READ_BANK = """
+from predictor.traces.graph_bank import load_bank
+
+bank = load_bank(source={source!r})
+row = bank.index.iloc[0]
+table = bank.graph(row["graph"]).table(batch=8)
+print(len(table), (table.flops >= 0).all())
+"""
 PROGRAM = """
 import torch
 
@@ -76,6 +88,20 @@ def test_wheel_holds_the_package_its_data_and_nothing_else(wheel: Path) -> None:
     assert "predictor/_weights/__init__.py" in names
     for release in list_releases():
         assert {f"predictor/_weights/{release}/{file}" for file in FILES} <= names
+
+
+@pytest.mark.parametrize("source", BANKS)
+def test_the_wheel_holds_the_graph_banks(
+    source: str, wheel: Path, site: Path, tmp_path: Path
+) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    assert {f"predictor/_{source}_graphs/{file}.parquet" for file in BANK_FILES} <= names
+    assert not any(name.endswith("refused.csv") for name in names)
+    read = run(site, tmp_path, "-c", READ_BANK.format(source=source))
+    kernels, sound = read.stdout.split()
+    assert int(kernels) > 0, read.stderr
+    assert sound == "True"
 
 
 def test_every_data_file_of_the_package_is_in_the_wheel(wheel: Path) -> None:
