@@ -1,0 +1,128 @@
+"""The timm graph bank against captures at the batch that is asked for: every integer agrees."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections import Counter
+from dataclasses import fields
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from predictor.capture.torch import capture_module
+from predictor.features.table import OP_NAMES, KernelTable, table_from_graph
+from predictor.graph.ir import KernelGraph
+from predictor.lower.eager import lower_eager
+from predictor.traces.batch_affine import difference, edge_rows
+from predictor.traces.graph_bank import GraphBank, load_bank
+
+pytestmark = pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, ("timm", "torchvision"))), reason="needs the zoo extra"
+)
+TRAINING = Path(__file__).parents[2] / "training"
+PROGRAMS = (
+    ("resnet10t", 176, "infer", "amp", "nchw"),
+    ("resnet10t", 176, "train", "amp-unfused", "nhwc"),
+    ("vit_tiny_patch16_224", 224, "infer", "amp-unfused", "nchw"),
+    ("levit_128s", 224, "infer", "bf16", "nchw"),
+    ("mobilevit_xxs", 256, "infer", "amp", "nhwc"),
+    ("efficientnet_b0", 224, "train", "amp-unfused", "nchw"),
+)
+"""Model, size, mode, variant, layout: convolutions, attention in both forms, windows folded into
+the batch, both layouts, both modes, autocast and none."""
+SHIPPED = (
+    ("resnet10t", 176, "infer", "amp", "nchw"),
+    ("vit_tiny_patch16_224", 224, "infer", "amp", "nchw"),
+    ("convnext_tiny", 224, "infer", "amp", "nchw"),
+)
+
+
+@pytest.fixture(scope="module")
+def script():
+    """`training/capture_timm.py`, which imports a module beside it."""
+    sys.path.insert(0, str(TRAINING))
+    try:
+        spec = importlib.util.spec_from_file_location("capture_timm", TRAINING / "capture_timm.py")
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(TRAINING))
+    return module
+
+
+@pytest.fixture(scope="module")
+def bank() -> GraphBank:
+    return load_bank()
+
+
+def kernels(script: ModuleType, task: object, batch: int) -> KernelGraph:
+    """A program captured at its own batch."""
+    found = script.build_timm(
+        task.model, image_size=task.size, fused_attention=task.variant != "amp-unfused"
+    )
+    return lower_eager(script.op_graph(found, task, batch))
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=str)
+def test_one_capture_gives_every_batch(script, program):
+    task = script.Task(
+        **dict(zip(("model", "size", "mode", "variant", "layout"), program, strict=True))
+    )
+    graph, parameters = script.captured(task)
+    half = "fp16" if "amp" in task.variant else None
+    assert parameters > 0
+    for batch in (2, 7):
+        assert difference(graph, kernels(script, task, batch), half=half) == ""
+
+
+def test_one_image_of_a_network_without_windows_is_exact_too(script):
+    task = script.Task(model="resnet10t", size=176, mode="infer", variant="amp", layout="nchw")
+    graph, _ = script.captured(task)
+    assert difference(graph, kernels(script, task, 1), half="fp16") == ""
+
+
+def test_one_image_saves_copies_and_no_arithmetic(script):
+    """A batch of one folds into its neighbours without a copy; the bank keeps the copies."""
+    task = script.Task(model="levit_128s", size=224, mode="infer", variant="bf16", layout="nchw")
+    graph, _ = script.captured(task)
+    stored = Counter(OP_NAMES[row[0]] for row in graph.rows)
+    real = kernels(script, task, 1)
+    assert set(stored - Counter(k.op for k in real.kernels)) == {"transpose"}
+    assert len(real.kernels) < len(graph.rows)
+    flops, *moved = graph.values(1)[:, -4:-1].sum(axis=0)
+    assert flops == sum(k.flops for k in real.kernels)
+    assert 1 < sum(moved) / sum(k.bytes for k in real.kernels) < 1.06
+
+
+def test_attention_written_out_differs_only_where_there_is_some(script):
+    base = {"size": 224, "mode": "infer", "layout": "nchw", "variant": "amp-unfused"}
+    assert script.captured(script.Task(model="resnet18", **base))[0] == script.SAME
+    written, _ = script.captured(script.Task(model="vit_tiny_patch16_224", **base))
+    fused, _ = script.captured(
+        script.Task(**{**base, "model": "vit_tiny_patch16_224", "variant": "amp"})
+    )
+    # 12 blocks; the one attention call becomes two products, a softmax and what stands around
+    assert len(written.rows) - len(fused.rows) >= 12 * 2
+
+
+@pytest.mark.parametrize("half", ["fp16", "bf16"])
+@pytest.mark.parametrize("program", SHIPPED, ids=str)
+def test_the_graphs_that_come_with_the_library_are_what_is_captured_today(
+    script, bank, program, half
+):
+    model, size, mode, variant, layout = program
+    name = bank.find(model, size, mode, variant, layout, batch=7)
+    assert name is not None
+    stored = bank.graph(name)
+    found = script.build_timm(model, image_size=size)
+    real = lower_eager(capture_module(found.module, found.images(7), amp=half, name=model))
+    table, expected = stored.table(7, half), table_from_graph(real)
+    for field in fields(KernelTable):
+        assert np.array_equal(getattr(table, field.name), getattr(expected, field.name)), field.name
+    assert np.array_equal(stored.edge_index.T, edge_rows(real))
+    assert stored.host_calls == {p: n for p, n in real.host_ops.items() if n}
