@@ -1,8 +1,9 @@
 """Kernels as exact affine functions of the batch: every integer is `const + slope * batch`.
 
 A program is captured once, at a large prime batch. What the batch multiplies is then what the
-prime divides, so the captured calls can be rescaled to another batch exactly, lowered again, and
-a line drawn through both. What is no line, or cannot be told apart, raises `NotAffineError`.
+prime divides, so the captured calls can be rescaled to other batches exactly and lowered again:
+a line through two of them, and a third that must lie on it. What is no line, or cannot be told
+apart, raises `NotAffineError`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from predictor.lower.eager import lower_eager
 CAPTURE_BATCH = 509
 """Prime, and no size of a usual model: what it divides comes from the batch."""
 SECOND_BATCH = 1021
+CHECKED_BATCH = 2
+"""Where the line through both must pass too."""
 MOST_DIMS = max(len(op.dims) for op in OPS.values())
 DTYPE_CODES: tuple[str, ...] = ("half", *DTYPE_BYTES)
 """`half` stands for fp16 or bf16 as the reader chooses: the two cost the same bytes."""
@@ -86,11 +89,16 @@ def affine_graph(graph: OpGraph, *, half: str | None = None) -> AffineGraph:
     if rest.any():
         raise NotAffineError(f"no line: {_named(first.kernels, rest)}")
     constant = low[:, HEAD_COLUMNS:] - slope * CAPTURE_BATCH
-    return AffineGraph(
+    found = AffineGraph(
         rows=np.hstack([low[:, :HEAD_COLUMNS], constant, slope]),
         edges=edge_rows(first),
         host_calls=host_calls(first),
     )
+    third = lower_eager(rescaled(graph, CAPTURE_BATCH, CHECKED_BATCH))
+    unlike = difference(found, third, half=half)
+    if unlike:
+        raise NotAffineError(f"no line: {unlike}")
+    return found
 
 
 def difference(graph: AffineGraph, real: KernelGraph, *, half: str | None = None) -> str:
