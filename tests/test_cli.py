@@ -311,7 +311,7 @@ def test_flags_that_do_not_work_yet(
     [
         "plan gpt2 --device nvidia-t4 --gpus 8", "measure gpt2 --out rows.parquet",
         "tune recipe.toml", "calibrate --device nvidia-t4 --rows r --out d",
-        "transfer-report --data d", "data stats d", "estimate gpt2 --device nvidia-t4 --dtype fp8",
+        "transfer-report --data d", "estimate gpt2 --device nvidia-t4 --dtype fp8",
         *(f"evaluate {suite} --data d" for suite in LATER_SOURCES),
         *(f"import {source} d --out o" for source in LATER_SOURCES),
         "evaluate neusight --data d --adapter a",

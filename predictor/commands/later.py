@@ -22,7 +22,6 @@ INSTEAD: Mapping[str, str] = {
     "tune": "`predictor train RECIPE --set key=value` trains one configuration",
     "calibrate": "`predictor estimate --device my.toml` predicts from a datasheet",
     "transfer-report": "`predictor evaluate neusight --data DIR` scores unseen devices",
-    "data stats": "`predictor import SOURCE DIR --out DIR` prints what it kept and dropped",
 }
 """What to use instead, by command or flag."""
 
@@ -56,14 +55,11 @@ def refuse_given(**flags: object) -> None:
 def register(app: typer.Typer) -> None:
     """Add the commands that do not work yet."""
     for name, text in _COMMANDS.items():
-        _add(app, name, text, name)
-    data = typer.Typer(help="Measured data.")
-    _add(data, "stats", "count the rows of a data folder", "data stats")
-    app.add_typer(data, name="data")
+        _add(app, name, text)
 
 
-def _add(app: typer.Typer, name: str, text: str, full_name: str) -> None:
+def _add(app: typer.Typer, name: str, text: str) -> None:
     def command(_rest: _Rest = None) -> None:
-        raise refuse(full_name)
+        raise refuse(name)
 
     app.command(name, help=f"Not yet: {text}.", context_settings=_ANY)(command)

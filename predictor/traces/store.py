@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -115,10 +115,7 @@ def read_parts(folder: Path) -> Iterator[Imported]:
     if report is None:
         raise DataError(f"{folder}: no import (no {REPORT}); make one with `predictor import`")
     if report.get("schema_version") != SCHEMA_VERSION:
-        raise DataError(
-            f"{folder}: schema version {report.get('schema_version')!r}, this version reads "
-            f"{SCHEMA_VERSION}; import the source again"
-        )
+        raise _other_version(folder, report)
     rejects = parse_json(content_of(folder / REJECTS, REJECTS), REJECTS)
     small = [name for name in (*TABLES, *GRAPH_TABLES) if name != "kernels"]
     tables = {name: _read(folder / f"{name}.parquet") for name in small}
@@ -150,6 +147,54 @@ def imported_at(folder: Path, source: str) -> Path | None:
         if report is not None and report.get("source") == source:
             return candidate
     return None
+
+
+def import_report(folder: Path) -> dict[str, Any] | None:
+    """The report of an import; None where `folder` is none.
+
+    Raises:
+        DataError: the import is of another schema version.
+    """
+    report = _report_of(folder)
+    if report is not None and report["schema_version"] != SCHEMA_VERSION:
+        raise _other_version(folder, report)
+    return report
+
+
+def imported_columns(folder: Path, table: str, columns: Sequence[str]) -> Iterator[pd.DataFrame]:
+    """Some columns of a table of an import, part by part, text as categories.
+
+    The rows passed the rules when they were written, and are not checked again.
+
+    Args:
+        folder: an import.
+        table: a name of `TABLES`.
+        columns: some of the table's.
+
+    Raises:
+        DataError: the file is damaged or lacks a column.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = folder / f"{table}.parquet"
+    texts = [c for c in columns if column_kind(c) == "text" and c != "row_id"]  # written as deltas
+    try:
+        with pq.ParquetFile(path, read_dictionary=texts) as file:
+            missing = [c for c in columns if c not in file.schema_arrow.names]
+            if missing:
+                raise DataError(f"{path}: no column {missing[0]!r}; import the source again")
+            for batch in file.iter_batches(batch_size=PART_ROWS, columns=list(columns)):
+                yield batch.to_pandas()
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise DataError(f"{path}: not readable as Parquet ({error})") from error
+
+
+def _other_version(folder: Path, report: dict[str, Any]) -> DataError:
+    return DataError(
+        f"{folder}: schema version {report.get('schema_version')!r}, this version reads "
+        f"{SCHEMA_VERSION}; import the source again"
+    )
 
 
 def _report_of(folder: Path) -> dict[str, Any] | None:
