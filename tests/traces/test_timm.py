@@ -79,6 +79,13 @@ def test_a_row_that_breaks_a_rule_is_counted(tmp_path, row, rule):
     assert data.rejects[0]["row"] == 1
 
 
+def test_a_row_that_was_refused_is_no_earlier_row(tmp_path):
+    rows = ("resnet50,10000,30.0,256,224", "resnet50,10000,25.6,256,224")
+    data = read(table(tmp_path, *rows))
+    assert data.steps["row"].tolist() == [1]
+    assert data.dropped == {"throughput_disagrees": 1}
+
+
 def test_rounding_of_fast_rows_is_no_disagreement(tmp_path):
     # 0.001 ms is the last digit published: 1 / 0.0104 ms = 96,153 a second may read 0.010
     assert len(read(table(tmp_path, "resnet18,96153.85,0.010,1,224")).steps) == 1

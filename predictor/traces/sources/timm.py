@@ -9,8 +9,9 @@ throughput and step time (ms a batch, wall clock). Rules:
 * batch, size or step time missing, not a number or not positive: dropped;
 * batch / throughput must agree with the step time to 2% and the rounding of both: else dropped
   (one of the two is wrong, and nothing says which);
-* a model and size that an earlier row of the file has: dropped;
-* no graph of the model at this size, mode, precision and layout: kept, flagged `no_graph`;
+* a model and size that an earlier sound row of the file has: dropped;
+* no graph of the model at this size, mode and precision: kept, flagged `no_graph` (a channels-last
+  row whose own graph the bank lacks has the contiguous one: the kernels are nearly the same);
 * what every source must satisfy: `predictor.traces.validate`.
 
 The batch shrinks after an out-of-memory error: it is the row's own, not the file's. Under PyTorch
@@ -154,12 +155,13 @@ def _steps(
     for name, column in columns.items():
         bad = ~(np.isfinite(values[name]) & (values[name] > 0))
         checks.append((column, "not_a_positive_number", bad))
-    checks += [
-        (columns["step_time"], "throughput_disagrees", disagree),
-        ("model", "row_repeated", raw.duplicated(["model", columns["img_size"]]).to_numpy()),
-    ]
+    checks.append((columns["step_time"], "throughput_disagrees", disagree))
+    checks.append(("model", "row_repeated", np.zeros(len(raw), dtype=bool)))
     keep = np.ones(len(raw), dtype=bool)
     for column, rule, bad in checks:
+        if rule == "row_repeated":
+            sound = raw[keep]
+            bad[keep] = sound.duplicated(["model", columns["img_size"]]).to_numpy()
         found = keep & bad
         if found.any():
             first = raw[found].iloc[0]
@@ -170,9 +172,10 @@ def _steps(
     sizes = values["img_size"][keep].astype(np.int64)
     models = raw["model"][keep].astype(str).to_numpy()
     graphs = [
-        bank.find(m, int(s), mode, campaign.variant, campaign.layout) or ""
+        next((g for layout in (campaign.layout, "nchw")
+              if (g := bank.find(m, int(s), mode, campaign.variant, layout))), "")
         for m, s in zip(models, sizes, strict=True)
-    ]
+    ]  # fmt: skip
     row = raw["row"].to_numpy()[keep]
     plain = file.removesuffix(".gz")
     facts: dict[str, Any] = {
