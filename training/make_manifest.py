@@ -13,20 +13,25 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import io
 import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from predictor.atomic import write_text
+from predictor.errors import DataError
 from predictor.traces.files import content_of, parse_csv
 
-SUFFIXES = (".csv", ".csv.gz", ".json")
+SUFFIXES = (".csv", ".csv.gz", ".json", ".parquet")
 
 
 def manifest_files(root: Path, also: Sequence[str] = ()) -> dict[str, dict[str, list[Any]]]:
-    """Rows and SHA-256 of every table and JSON file below `root`, by folder and name.
+    """Rows and SHA-256 of every CSV, Parquet and JSON file below `root`, by folder and name.
 
     Args:
         root: the folder.
@@ -38,10 +43,22 @@ def manifest_files(root: Path, also: Sequence[str] = ()) -> dict[str, dict[str, 
             continue
         name = path.relative_to(root).as_posix()
         content = content_of(path, name)
-        rows = 1 if name.endswith((".json", *also)) else len(parse_csv(content, name))
+        rows = _rows(content, name, one=(".json", *also))
         folder, _, plain = name.removesuffix(".gz").rpartition("/")
         folders.setdefault(folder, {})[plain] = [rows, hashlib.sha256(content).hexdigest()]
     return folders
+
+
+def _rows(content: bytes, name: str, *, one: tuple[str, ...]) -> int:
+    """Rows of a file: 1 for endings in `one`; of a Parquet table as its metadata say."""
+    if name.endswith(one):
+        return 1
+    if not name.endswith(".parquet"):
+        return len(parse_csv(content, name))
+    try:
+        return int(pq.read_metadata(io.BytesIO(content)).num_rows)
+    except pa.ArrowException as error:
+        raise DataError(f"{name}: not readable as Parquet ({error})") from error
 
 
 def differences(

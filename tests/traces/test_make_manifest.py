@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from predictor.errors import DataError
 
 ROOT = Path(__file__).parents[2]
 MANIFEST = ROOT / "datasets" / "neusight" / "manifest.json"
@@ -90,3 +93,15 @@ def test_files_of_a_further_kind_count_as_one_row(script, tmp_path):
     assert {n: v[0] for n, v in script.manifest_files(tmp_path)[""].items()} == {"t.csv": 2}
     found = script.manifest_files(tmp_path, [".md"])[""]
     assert {n: v[0] for n, v in found.items()} == {"t.csv": 2, "t.md": 1}
+
+
+def test_rows_of_parquet_tables_come_from_their_metadata(script, aiconfigurator, tmp_path):
+    place = "h100_sxm/quantize/vllm/0.24.0"
+    rows = [{"m": m, "k": 32, "quant_dtype": "fp8", "latency": 0.01} for m in (1, 2, 4)]
+    path = aiconfigurator.write_table(tmp_path, place, "scale_matrix", rows)
+    found = script.manifest_files(tmp_path)[f"systems/data/{place}"]
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert found == {"scale_matrix_perf.parquet": [3, digest]}
+    path.write_bytes(b"PAR1")
+    with pytest.raises(DataError, match=r"scale_matrix_perf\.parquet: not readable as Parquet"):
+        script.manifest_files(tmp_path)
