@@ -41,9 +41,8 @@ def training_rows(data: Imported, split: Split) -> Imported:
     Steps of devices that only fit backward factors stay too; `fit_data` tells them apart.
     """
     kernels, steps = (split.parts(getattr(data, t), t) == "train" for t in ("kernels", "steps"))
-    steps |= data.steps["device"].isin(list(split.backward_factors)).to_numpy() & ~in_bank(
-        data.steps, banks_of(data.steps)
-    )
+    factors = data.steps["device"].isin(list(split.backward_factors - split.train)).to_numpy()
+    steps |= factors & ~in_bank(data.steps, banks_of(data.steps))
     return replace(
         data, kernels=data.kernels[kernels].reset_index(drop=True),
         steps=data.steps[steps].reset_index(drop=True),

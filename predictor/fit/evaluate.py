@@ -103,7 +103,7 @@ def evaluate(
     if not devices:
         raise DataError(f"suite {suite!r}: no row to score in {', '.join(map(str, data_dirs))}")
     own = recipe.split if suite in recipe.sources else SUITE_SPLITS.get(suite, "all")
-    parts = device_split(split or own, devices)
+    parts = device_split(split or own, devices, partial=True)
     trees, notes = _trees(data, recipe, parts)
     scored = score(predictor, data, parts, trees, lambda: _peer_ops(suite, data_dirs, data))
     rows = scored.rows[scored.rows["scored"]] if len(scored.rows) else scored.rows

@@ -58,12 +58,14 @@ def score(
     steps = _scorable_steps(data, excluded)
     samples = step_samples(data, steps, predictor.networks.devices)
     if samples is not None:
+        step_parts = split.parts(samples.steps, "steps")
         ops, totals = score_steps(predictor.networks, samples)
         if len(ops):
             ops = _op_rows(predictor, samples, ops, trees, peer_ops())
-            parts.append(ops.assign(part=[split.part(d) for d in ops["device"]]))
-        parts.append(_step_rows(predictor, data, samples, totals, trees))
-        parts[-1]["part"] = [split.part(d) for d in parts[-1]["device"]]
+            parts.append(ops.assign(part=step_parts[ops["graph_index"]]))
+        totals = _step_rows(predictor, data, samples, totals, trees)
+        part_of = dict(zip(samples.steps["row_id"], step_parts, strict=True))
+        parts.append(totals.assign(part=totals["row_id"].map(part_of)))
     models = _model_rows(predictor, data, split, excluded)
     if models is not None:
         parts.append(models)

@@ -7,7 +7,7 @@ in every source, today and in another process.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
@@ -15,19 +15,31 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.graph.ops import OPS
+
 if TYPE_CHECKING:
     import pandas as pd
 
-SHAPES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "nk": (("linear", "matmul", "bmm"), ("n", "k")),
-    "attention_shape": (
-        ("attention", "attention_backward"), ("heads", "kv_heads", "head_dim", "window"),
+# N rows
+
+SHAPE_DIMS: Mapping[str, tuple[str, ...]] = {
+    "nk": ("n", "k"),
+    "attention_shape": ("heads", "kv_heads", "head_dim", "window"),
+    "moe_shape": ("k", "inter_size", "topk", "experts"),
+}
+"""Dimensions that make the shape, by kind; an expert's `k` is the hidden size."""
+SHAPE_OPS: Mapping[str, frozenset[str]] = {
+    "nk": frozenset(
+        name for name, op in OPS.items()
+        if op.op_class in ("matmul", "grouped_matmul") and name != "moe"
     ),
-    "moe_shape": (("moe",), ("k", "inter_size", "topk", "experts")),
+    "attention_shape": frozenset(n for n, op in OPS.items() if op.op_class == "attention"),
+    "moe_shape": frozenset({"moe"}),
 }  # fmt: skip
-"""Ops and dimensions of each kind of shape."""
+"""Ops that have a shape of the kind."""
 NO_GROUP, LEFT_OUT = -1, -2
 """A row that a kind of group does not speak of; a row that belongs in no part."""
+TIMM = "timm"
 
 
 def shape_hash(sizes: Mapping[str, int], modulus: int) -> int:
@@ -37,41 +49,66 @@ def shape_hash(sizes: Mapping[str, int], modulus: int) -> int:
 
 
 def shape_groups(rows: pd.DataFrame, kind: str, modulus: int) -> NDArray[np.int64]:
-    """Group of every kernel row; `NO_GROUP` where its op has no such shape."""
-    ops, names = SHAPES[kind]
+    """(N,) group of every kernel row; `NO_GROUP` where its op has no such shape.
+
+    Args:
+        rows: kernel rows.
+        kind: a key of `SHAPE_DIMS`.
+        modulus: number of groups.
+    """
+    names = SHAPE_DIMS[kind]
     out = np.full(len(rows), NO_GROUP, dtype=np.int64)
-    at = np.flatnonzero(rows["op"].isin(ops).to_numpy())
-    if not len(at):
-        return out
-    sizes = rows[[f"dim_{n}" for n in names]].to_numpy(dtype=np.int64)[at]
-    distinct, inverse = np.unique(sizes, axis=0, return_inverse=True)
-    group = [shape_hash(dict(zip(names, s, strict=True)), modulus) for s in distinct.tolist()]
-    out[at] = np.array(group, dtype=np.int64)[inverse.reshape(-1)]
+    at = np.flatnonzero(rows["op"].isin(SHAPE_OPS[kind]).to_numpy())
+    sizes = [rows[f"dim_{name}"].to_numpy(dtype=np.int64)[at] for name in names]
+    code, first = _distinct(sizes)
+    shapes = zip(*(column[first].tolist() for column in sizes), strict=True)
+    group = [shape_hash(dict(zip(names, shape, strict=True)), modulus) for shape in shapes]
+    out[at] = np.array(group, dtype=np.int64)[code]
     return out
 
 
-def family_groups(rows: pd.DataFrame) -> NDArray[np.int64]:
-    """Fold of every step row's timm model.
+def _distinct(columns: Sequence[NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(N,) number of each row's tuple of values, and where each tuple stands first."""
+    import pandas as pd
 
-    `NO_GROUP` for rows of other sources; `LEFT_OUT` for models that the folds do not name, and for
-    those whose graph stands in another fold too.
+    code = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        own, values = pd.factorize(column)
+        code, _ = pd.factorize(code * max(len(values), 1) + own)
+    first = np.zeros(code.max(initial=-1) + 1, dtype=np.int64)
+    first[code[::-1]] = np.arange(len(code) - 1, -1, -1)  # the last write is the first row
+    return code.astype(np.int64), first
+
+
+def family_groups(rows: pd.DataFrame) -> NDArray[np.int64]:
+    """(N,) fold of the timm model of every step row, whatever source measured it.
+
+    `LEFT_OUT` for models whose graph stands in another fold too, and for timm rows of models that
+    the table does not name; `NO_GROUP` for other models of other sources.
     """
-    out = np.full(len(rows), NO_GROUP, dtype=np.int64)
-    known = timm_folds()
-    at = np.flatnonzero((rows["source"] == "timm").to_numpy())
-    keys = rows[["model", "size", "mode"]].iloc[at]
-    for i, (model, size, mode) in zip(at, keys.itertuples(index=False), strict=True):
-        out[i] = known.get((str(model), int(size), str(mode)), LEFT_OUT)
+    by_size, by_model = timm_folds()
+    of_timm = (rows["source"] == TIMM).to_numpy()
+    out = np.where(of_timm, LEFT_OUT, NO_GROUP).astype(np.int64)
+    at = np.flatnonzero(of_timm | rows["model"].isin(by_model).to_numpy())
+    found = rows.iloc[at]
+    keys = zip(found["model"], found["size"], found["mode"], strict=True)
+    for i, (model, size, mode) in zip(at, keys, strict=True):
+        out[i] = by_size.get((model, size, mode), by_model.get(model, LEFT_OUT))
     return out
 
 
 @cache
-def timm_folds() -> Mapping[tuple[str, int, str], int]:
-    """Fold by (model, image size, mode); `LEFT_OUT` for a graph that several folds have."""
+def timm_folds() -> tuple[Mapping[tuple[str, float, str], int], Mapping[str, int]]:
+    """Fold by (model, image size, mode), and by model for sizes and modes that are not there.
+
+    `LEFT_OUT` for a graph that several folds have, and for a model that has such a graph.
+    """
     import pandas as pd
 
     with (resources.files("predictor.fit") / "timm_folds.csv").open("rb") as file:
         table = pd.read_csv(file)
-    fold = np.where(table["cross_fold_twin"].to_numpy(dtype=bool), LEFT_OUT, table["fold"])
-    keys = zip(table["model"], table["size"], table["mode"], strict=True)
-    return {(str(m), int(s), str(o)): int(f) for (m, s, o), f in zip(keys, fold, strict=True)}
+    table["fold"] = np.where(table["cross_fold_twin"].astype(bool), LEFT_OUT, table["fold"])
+    keys = zip(table["model"], table["size"].astype(float), table["mode"], strict=True)
+    by_model = table.groupby("model")["fold"].min()
+    by_size = dict(zip(keys, table["fold"].tolist(), strict=True))
+    return by_size, {str(model): int(fold) for model, fold in by_model.items()}

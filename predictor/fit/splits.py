@@ -1,45 +1,40 @@
 """Named splits by group: which rows train, develop and test. Never random rows.
 
-An unseen device takes its near-twins with it (`predictor.hardware.twins`), in every source. One
-split is exempt: `neusight-protocol` is that paper's own, where the A100 80 GB is unseen but its
-40 GB twin is seen; read the L4 beside it. Splits by device develop by leaving one group of twins
-out of the training devices at a time; the others have a development part (`splits.toml`).
+The splits stand in `splits.toml`, `docs/splits.md` tells them. An unseen device takes its
+near-twins with it (`predictor.hardware.twins`), in every source. One split is exempt:
+`neusight-protocol` is that paper's own, where the A100 80 GB is unseen but its 40 GB twin is seen;
+read the L4 beside it.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from predictor.errors import RecipeError
-from predictor.fit.shape_groups import LEFT_OUT, family_groups, shape_groups
+from predictor.fit.shape_groups import LEFT_OUT, SHAPE_DIMS, family_groups, shape_groups
+from predictor.hardware.catalogue import load_catalogue
 from predictor.hardware.twins import twins
+from predictor.traces.sources.registry import SOURCES
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PROTOCOL_TRAIN: tuple[str, ...] = (
-    "nvidia-tesla-p4", "nvidia-p100-pcie-16gb", "nvidia-v100-pcie-32gb", "nvidia-t4",
-    "nvidia-a100-pcie-40gb",
-)  # fmt: skip
-PROTOCOL_TEST: tuple[str, ...] = ("nvidia-a100-pcie-80gb", "nvidia-l4")
-BACKWARD_FACTOR_DEVICES: tuple[str, ...] = ("nvidia-v100-pcie-32gb", "amd-mi100", "amd-mi210")
-"""Devices whose in-step backward rows may fit backward factors in the protocol."""
+# N rows
 
 PARTS: tuple[str, ...] = ("train", "development", "test", "unused")
-SPLITS: tuple[str, ...] = (
-    "all", "neusight-protocol", "unseen-<device id>", "timm-families",
-    "timm-families-unseen-<device id>", "unseen-nk", "unseen-attention-shape", "unseen-moe-shape",
-    "unseen-source-<name>",
-)  # fmt: skip
-_FAMILIES = "timm-families"
+_TRAIN, _DEVELOPMENT, _TEST, _UNUSED = range(len(PARTS))
+_DEVELOP = "/develop-"
+
+Codes = NDArray[np.int8]
+"""(N,) index into `PARTS`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,26 +42,30 @@ class GroupRule:
     """Which groups of one kind test and develop; all others train."""
 
     by: str
-    """`family`, a kind of `SHAPES`, or `source`."""
+    """`family`, `source`, or a kind of `SHAPE_DIMS`."""
     test: tuple[int | str, ...]
     development: tuple[int | str, ...] = ()
     modulus: int = 1
+    """Number of groups that shapes are hashed to."""
 
-    def parts(self, rows: pd.DataFrame, table: str) -> NDArray[np.str_]:
+    def codes(self, rows: pd.DataFrame, table: str) -> Codes:
         """Part of every row by this rule alone."""
-        out = np.full(len(rows), "train", dtype="<U11")
+        out = np.full(len(rows), _TRAIN, dtype=np.int8)
         if self.by == "source":
-            out[rows["source"].isin(self.test).to_numpy()] = "test"
+            out[rows["source"].isin(self.development).to_numpy()] = _DEVELOPMENT
+            out[rows["source"].isin(self.test).to_numpy()] = _TEST
             return out
-        if (self.by == "family") != (table == "steps"):
+        if self.by in SHAPE_DIMS and table == "steps":
+            return np.full(len(rows), _UNUSED, dtype=np.int8)
+        if self.by == "family" and table == "kernels":
             return out
         groups = (
             family_groups(rows) if self.by == "family"
             else shape_groups(rows, self.by, self.modulus)
         )  # fmt: skip
-        out[np.isin(groups, self.development)] = "development"
-        out[np.isin(groups, self.test)] = "test"
-        out[groups == LEFT_OUT] = "unused"
+        out[np.isin(groups, self.development)] = _DEVELOPMENT
+        out[np.isin(groups, self.test)] = _TEST
+        out[groups == LEFT_OUT] = _UNUSED
         return out
 
 
@@ -77,102 +76,163 @@ class Split:
     name: str
     train: frozenset[str]
     test: frozenset[str]
-    """Unseen devices; empty where the split is not by device."""
+    """Unseen devices that have rows."""
     backward_factors: frozenset[str]
     """Devices whose backward-to-forward ratios may be used, beyond the training devices."""
+    development: frozenset[str] = frozenset()
+    """Devices held out of training to choose by; see `developments`."""
     rules: tuple[GroupRule, ...] = ()
+    """Rules by other groups than devices."""
+    by_device: bool = False
+    """Whether devices are held out for the test: a row must then be of one to test."""
 
     def part(self, device: str) -> str:
-        """`train`, `test` or `unused`, by device alone."""
-        if device in self.train:
-            return "train"
-        return "test" if device in self.test else "unused"
+        """Part of a device by itself."""
+        for part in ("train", "development", "test"):
+            if device in getattr(self, part):
+                return part
+        return "unused"
 
     def parts(self, rows: pd.DataFrame, table: str) -> NDArray[np.str_]:
-        """Part of every row: where all rules say so.
+        """(N,) part of every row, a name of `PARTS`.
 
-        A row tests when every rule that holds something out says test, trains when all say train;
-        it develops when some rule says so and no other speaks against it. What some rules train
-        and others test is in no part.
+        A row trains when all rules and its device do, and tests when all that hold something out
+        do. It develops when some do and the others train. What one trains and another tests is in
+        no part.
 
         Args:
             rows: kernel or step rows.
             table: `kernels` or `steps`.
         """
-        each = [rule.parts(rows, table) for rule in self.rules]
-        by_device = rows["device"].map({d: self.part(d) for d in rows["device"].unique()})
-        if self.test or not each:
-            each.append(by_device.to_numpy(dtype="<U11"))
+        each = [rule.codes(rows, table) for rule in self.rules]
+        device = self._device_codes(rows)
+        if self.by_device or not self.rules:
+            each.append(device)
         else:
-            each = [np.where(by_device == "unused", "unused", labels) for labels in each]
-        same = np.logical_and.reduce([labels == each[0] for labels in each])
-        mild = np.logical_and.reduce([np.isin(x, ("train", "development")) for x in each])
-        mixed = np.where(mild, "development", "unused")
-        return np.asarray(np.where(same, each[0], mixed))
+            held = np.where(device == _DEVELOPMENT, _DEVELOPMENT, _UNUSED)
+            each = [
+                np.where(device == _TRAIN, codes, np.where(codes <= _DEVELOPMENT, held, _UNUSED))
+                for codes in each
+            ]
+        same = np.logical_and.reduce([codes == each[0] for codes in each])
+        mild = np.logical_and.reduce([codes <= _DEVELOPMENT for codes in each])
+        return np.array(PARTS)[np.where(same, each[0], np.where(mild, _DEVELOPMENT, _UNUSED))]
+
+    def _device_codes(self, rows: pd.DataFrame) -> Codes:
+        import pandas as pd
+
+        code, names = pd.factorize(rows["device"])
+        parts = [PARTS.index(self.part(name)) for name in names]
+        return np.array(parts, dtype=np.int8)[code]
+
+    def developments(self) -> tuple[Split, ...]:
+        """Splits to choose by, all of which have a development part.
+
+        This one; where it has none itself, one for each group of twins that trains, without it.
+        """
+        if self.development or any(rule.development for rule in self.rules):
+            return (self,)
+        return tuple(self.without(group[0]) for group in device_groups(self.train))
+
+    def without(self, device: str) -> Split:
+        """The split whose development part is a training device and its twins.
+
+        Raises:
+            RecipeError: the device does not train.
+        """
+        if device not in self.train:
+            raise RecipeError(
+                f"split {self.name!r} does not train on {device!r} and cannot leave it out; it "
+                f"trains on {', '.join(sorted(self.train)) or 'nothing'}"
+            )
+        held = self.train & (twins(device) | {device})
+        return replace(
+            self, name=f"{self.name}{_DEVELOP}{device}", train=self.train - held,
+            backward_factors=self.backward_factors - held, development=held,
+        )  # fmt: skip
 
 
-def device_split(name: str, devices: Iterable[str]) -> Split:
+def device_split(name: str, devices: Iterable[str], *, partial: bool = False) -> Split:
     """The split `name` over the devices present in the data.
 
+    `NAME/develop-DEVICE` is the split `NAME` that develops on a training device and its twins.
+
+    Args:
+        name: a split of `splits.toml`.
+        devices: devices with rows.
+        partial: whether the data may lack the unseen device.
+
     Raises:
-        RecipeError: unknown name, or a part that would be empty where it must not be.
+        RecipeError: unknown name, or no rows of the unseen device.
     """
     present = frozenset(devices)
-    whole = Split(name=name, train=present, test=frozenset(), backward_factors=present)
-    rules = _stored_rules()
-    if name == "all":
-        return whole
-    if name in rules:
-        return replace(whole, rules=(rules[name],))
-    if name == "neusight-protocol":
-        return Split(
-            name=name,
-            train=present & frozenset(PROTOCOL_TRAIN),
-            test=present & frozenset(PROTOCOL_TEST),
-            backward_factors=present & frozenset(BACKWARD_FACTOR_DEVICES),
+    base, develop, held = name.partition(_DEVELOP)
+    table, asked = _find(base)
+    by_device = table.get("device")
+    rules = tuple(_rule(by, t, asked) for by, t in table.items() if by != "device")
+    split = Split(name=base, train=present, test=frozenset(), backward_factors=present, rules=rules)
+    if by_device is not None:
+        split = _hold_out(split, by_device, asked, partial)
+    return split.without(held) if develop else split
+
+
+def split_names() -> tuple[str, ...]:
+    """Names of all splits, with `<device>` and `<source>` where one is asked for."""
+    return tuple(_tables())
+
+
+def _find(name: str) -> tuple[Mapping[str, Any], str]:
+    """Table of a split, and the device or source that it is asked for."""
+    tables = _tables()
+    if name in tables:
+        return tables[name], ""
+    patterns = sorted((n for n in tables if "<" in n), key=len, reverse=True)
+    for pattern in patterns:
+        head = pattern.partition("<")[0]
+        asked = name.removeprefix(head)
+        if name.startswith(head):
+            if "<source>" in pattern and asked not in SOURCES:
+                raise RecipeError(
+                    f"split {name!r}: no source {asked!r}; known: {', '.join(SOURCES)}"
+                )
+            return tables[pattern], asked
+    raise RecipeError(f"unknown split {name!r}; known: {', '.join(tables)}")
+
+
+def _rule(by: str, table: Mapping[str, Any], asked: str) -> GroupRule:
+    test = _asked_for(table["test"], asked)
+    development = tuple(g for g in table["development"] if g not in test)
+    return GroupRule(
+        by=by, test=test, modulus=table.get("modulus", 1),
+        development=development[:1] if by == "source" else development,
+    )  # fmt: skip
+
+
+def _hold_out(split: Split, table: Mapping[str, Any], asked: str, partial: bool) -> Split:
+    """`split` with devices held out."""
+    present, test = split.train, frozenset(map(str, _asked_for(table["test"], asked)))
+    lacking = "<device>" in table["test"] and asked not in present
+    if lacking and not (partial and asked in load_catalogue()):
+        raise RecipeError(
+            f"split {split.name!r}: no rows of device {asked!r}; present: "
+            f"{', '.join(sorted(present))}"
         )
-    if name.startswith("unseen-source-"):
-        rule = GroupRule(by="source", test=(name.removeprefix("unseen-source-"),))
-        return replace(whole, rules=(rule,))
-    if name.startswith(f"{_FAMILIES}-unseen-"):
-        device = name.removeprefix(f"{_FAMILIES}-unseen-")
-        return replace(hold_out(device, present, name=name), rules=(rules[_FAMILIES],))
-    if name.startswith("unseen-"):
-        device = name.removeprefix("unseen-")
-        return hold_out(device, present, name=name)
-    raise RecipeError(f"unknown split {name!r}; known: {', '.join(SPLITS)}")
+    unseen = frozenset().union(*(twins(d) | {d} for d in test))
+    train = present & frozenset(table["train"]) if "train" in table else present - unseen
+    factors = present & frozenset(table["backward_factors"]) if "train" in table else train
+    return replace(
+        split, train=train, test=present & test, backward_factors=factors, by_device=True
+    )  # fmt: skip
+
+
+def _asked_for(groups: Sequence[int | str], asked: str) -> tuple[int | str, ...]:
+    return tuple(asked if str(group).startswith("<") else group for group in groups)
 
 
 @cache
-def _stored_rules() -> Mapping[str, GroupRule]:
+def _tables() -> Mapping[str, Mapping[str, Any]]:
     text = (resources.files("predictor.fit") / "splits.toml").read_text(encoding="utf-8")
-    tables = tomllib.loads(text)
-    return {
-        name: GroupRule(
-            by=table["by"], test=tuple(table["test"]), development=tuple(table["development"]),
-            modulus=table.get("modulus", 1),
-        )
-        for name, table in tables.items()
-    }  # fmt: skip
-
-
-def hold_out(device: str, devices: Iterable[str], *, name: str | None = None) -> Split:
-    """All devices but `device` and its twins train; `device` tests.
-
-    Raises:
-        RecipeError: the device has no rows.
-    """
-    present = frozenset(devices)
-    if device not in present:
-        raise RecipeError(
-            f"split {name or device!r}: no rows of device {device!r}; present: "
-            f"{', '.join(sorted(present))}"
-        )
-    train = present - twins(device) - {device}
-    return Split(
-        name=name or f"unseen-{device}", train=train, test=frozenset({device}),
-        backward_factors=train,
-    )  # fmt: skip
+    return tomllib.loads(text)
 
 
 def device_groups(devices: Iterable[str]) -> list[tuple[str, ...]]:
