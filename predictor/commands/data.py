@@ -17,13 +17,11 @@ from predictor.commands.output import check_files, say, show, write_json
 from predictor.errors import DataError, MissingExtraError, NotYetError, RecipeError
 
 SOURCES: tuple[str, ...] = (
-    "neusight", "timm", "steps", "rows", "aiconfigurator", "vidur", "aiter",
+    "neusight", "timm", "gptbench", "steps", "rows", "aiconfigurator", "vidur", "aiter",
     "deepbench",
 )  # fmt: skip
 """Public sources with an importer and a suite."""
-LATER_SOURCES: tuple[str, ...] = (
-    "gptbench", "tpugraphs", "enzyme", "own",
-)  # fmt: skip
+LATER_SOURCES: tuple[str, ...] = ("tpugraphs", "enzyme", "own")
 
 
 def import_(

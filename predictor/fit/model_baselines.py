@@ -82,12 +82,13 @@ def _trees(models: ModelSamples, roofline_us: Floats, train_M: NDArray[np.bool_]
         for i in range(len(OP_CLASSES))
     ]
     rows = models.rows
+    size = rows["size"].fillna(rows["seq"]).fillna(1.0).to_numpy(dtype=float)
     software = models.x_CF[models.start_M[:-1]]
     x = np.stack(
         [
             *shares, np.log(base), np.log(roofline_us), np.log(_sums(models, models.flops_C) + 1.0),
             np.log(_sums(models, models.bytes_C)), _sums(models, torch.ones(())),
-            np.log(rows["batch"].to_numpy(dtype=float)), np.log(rows["size"].to_numpy(dtype=float)),
+            np.log(rows["batch"].to_numpy(dtype=float)), np.log(size),
             rows["mode"] == "train", *software.numpy().T[_software_columns()],
         ],
         axis=1,
