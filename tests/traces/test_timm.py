@@ -68,6 +68,7 @@ def test_a_name_that_is_not_understood(name):
     [
         ("resnet18,10000,25.6,,224", "not_a_positive_number"),
         ("resnet18,10000,-1,256,224", "not_a_positive_number"),
+        ("resnet18,10000,25.6,256,224.5", "not_a_positive_number"),
         ("resnet18,10000,30.0,256,224", "throughput_disagrees"),  # 256 / 10000 s = 25.6 ms
         ("resnet50,10000,25.6,256,224", "row_repeated"),
     ],

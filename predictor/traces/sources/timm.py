@@ -6,12 +6,12 @@ throughput and step time (ms a batch, wall clock). Rules:
 
 * a file whose name is not understood: left out;
 * device unknown to the catalogue: all its rows dropped and named;
-* batch, size or step time missing, not a number or not positive: dropped;
+* batch, size or a time missing, not a number, not positive, batch and size not whole: dropped;
 * batch / throughput must agree with the step time to 2% and the rounding of both: else dropped
   (one of the two is wrong, and nothing says which);
 * a model and size that an earlier sound row of the file has: dropped;
-* no graph of the model at this size, mode and precision: kept, flagged `no_graph` (a channels-last
-  row whose own graph the bank lacks has the contiguous one: the kernels are nearly the same);
+* no graph of the model at this size, mode and precision: kept, flagged `no_graph`
+  (`timm_graphs` says which graph a row has);
 * what every source must satisfy: `predictor.traces.validate`.
 
 The batch shrinks after an out-of-memory error: it is the row's own, not the file's. Under PyTorch
@@ -31,8 +31,9 @@ import numpy as np
 from predictor.errors import UnknownDeviceError
 from predictor.hardware.catalogue import resolve_device
 from predictor.traces.files import FolderReader, LayoutNotFoundError, one_of_each
-from predictor.traces.graph_bank import GraphBank, load_bank
+from predictor.traces.graph_bank import load_bank
 from predictor.traces.schema import Imported, filled
+from predictor.traces.sources.timm_graphs import GraphFinder
 from predictor.traces.validate import keep_valid
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 SOURCE, FOLDER, LICENCE = "timm", "timm_bench", "Apache-2.0"
 AGREEMENT = 0.02
 """Largest relative difference of step time and batch / throughput, beside their rounding."""
+WHOLE = ("batch_size", "img_size")
 DTYPES: Mapping[str, tuple[str, str]] = {
     "amp": ("amp-fp16", "amp"), "amp_fp16": ("amp-fp16", "amp"), "amp_bf16": ("amp-bf16", "amp"),
     "bf16": ("bf16", "bf16"), "fp32": ("fp32", "fp32"),
@@ -99,7 +101,7 @@ def parts(data: Path) -> Iterator[Imported]:
         DataError: a file is damaged or lacks a column.
     """
     root, paths, left_out = _files(data)
-    bank = load_bank()
+    finder = GraphFinder(load_bank())
     for path in paths:
         reader = FolderReader(root=root)
         out = Imported.empty(SOURCE)
@@ -107,7 +109,7 @@ def parts(data: Path) -> Iterator[Imported]:
         if campaign is None:
             left_out[reader.name(path)] = "its name is not that of a benchmark table"
         else:
-            out.steps = _steps(path, reader, campaign, bank, out)
+            out.steps = _steps(path, reader, campaign, finder, out)
             out.files = reader.files
         out.left_out, left_out = left_out, {}
         keep_valid(out)
@@ -129,7 +131,7 @@ def _files(data: Path) -> tuple[Path, list[Path], dict[str, str]]:
 
 
 def _steps(
-    path: Path, reader: FolderReader, campaign: Campaign, bank: GraphBank, out: Imported
+    path: Path, reader: FolderReader, campaign: Campaign, finder: GraphFinder, out: Imported
 ) -> pd.DataFrame:
     """Sound rows of one file."""
     import pandas as pd
@@ -154,6 +156,8 @@ def _steps(
     checks = [("device", "unknown_device", np.full(len(raw), device is None))]
     for name, column in columns.items():
         bad = ~(np.isfinite(values[name]) & (values[name] > 0))
+        if name in WHOLE:
+            bad |= values[name] != np.floor(values[name])
         checks.append((column, "not_a_positive_number", bad))
     checks.append((columns["step_time"], "throughput_disagrees", disagree))
     checks.append(("model", "row_repeated", np.zeros(len(raw), dtype=bool)))
@@ -172,10 +176,9 @@ def _steps(
     sizes = values["img_size"][keep].astype(np.int64)
     models = raw["model"][keep].astype(str).to_numpy()
     graphs = [
-        next((g for layout in (campaign.layout, "nchw")
-              if (g := bank.find(m, int(s), mode, campaign.variant, layout))), "")
-        for m, s in zip(models, sizes, strict=True)
-    ]  # fmt: skip
+        finder.find(model, int(size), mode, campaign.variant, campaign.layout)
+        for model, size in zip(models, sizes, strict=True)
+    ]
     row = raw["row"].to_numpy()[keep]
     plain = file.removesuffix(".gz")
     facts: dict[str, Any] = {
