@@ -177,7 +177,10 @@ class Imported:
             "file": file, "row": row, "column": column, "value": str(value)[:VALUE_SHOWN],
             "rule": rule, "rows": rows,
         })  # fmt: skip
-        logger.warning("%s: %d rows dropped by rule %s", file, rows, rule)
+        logger.warning(
+            "%s: %d rows dropped by rule %s (first: row %s, column %s, value %r)",
+            file, rows, rule, "-" if row is None else row, column, str(value)[:VALUE_SHOWN],
+        )  # fmt: skip
 
 
 def kernel_table(rows: pd.DataFrame) -> KernelTable:

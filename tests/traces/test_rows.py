@@ -117,6 +117,11 @@ class TestRefusedRows:
             {"file": "my.csv", "row": 1, "column": column, "value": value, "rule": rule, "rows": 1}
         ]
 
+    def test_a_refusal_says_where_and_what(self, write, caplog):
+        read(write(HEAD, GOOD, GOOD.replace("T4", "T5")))
+        where = "row 1, column device, value 'Tesla T5'"
+        assert f"my.csv: 1 rows dropped by rule unknown_device (first: {where})" in caplog.text
+
     def test_kept_and_dropped_are_what_was_read(self, write):
         data = read(write(HEAD, GOOD, ",,,,,,,,", f"{GOOD}x", GOOD))
         assert len(data.kernels) + sum(data.dropped.values()) == data.files["my.csv"].rows == 4
