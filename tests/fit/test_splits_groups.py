@@ -131,7 +131,8 @@ def kernels(rows: int, seed: int) -> pd.DataFrame:
     draw = np.random.default_rng(seed)
     ops = [op for names, _ in SHAPES.values() for op in names] + ["softmax", "conv"]
     sizes = [1, 8, 64, 128, 192, 1024, 4096]
-    dims = {c: draw.choice(sizes, rows) for c in COLUMNS["kernels"] if c.startswith("dim_")}
+    columns = [*COLUMNS["kernels"], "dim_m", "dim_kv_len", "dim_tokens"]
+    dims = {c: draw.choice(sizes, rows) for c in columns if c.startswith("dim_")}
     dims["dim_window"] = draw.choice([-1, 128], rows)
     return filled("kernels", {
         "row_id": np.arange(rows).astype(str), "device": draw.choice(DEVICES, rows),
