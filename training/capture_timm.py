@@ -4,8 +4,9 @@
 
 MODELS.csv has the columns model, img_size, mode, family, fold, graph_group, cross_fold_twin. A
 program is captured at a prime batch in every variant that the tables time, and kept in the work
-folder: a run that was stopped goes on where it was. `--tables DIR` (with benchmark-*.csv files)
-takes what is measured first, `--write-only` makes the bank of what is there. Needs timm.
+folder: a run that was stopped goes on where it was. Models whose first variant is the same graph
+(one architecture under several names) share all of them. `--tables DIR` (with benchmark-*.csv
+files) takes what is measured first, `--write-only` makes the bank of what is there. Needs timm.
 
 A training step is that of timm's own benchmark: forward under autocast, cross-entropy, backward,
 SGD with Nesterov momentum.
@@ -20,7 +21,7 @@ import pickle
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,7 @@ def tasks_of(models: pd.DataFrame) -> list[Task]:
 
 
 def measured_first(tasks: Sequence[Task], tables: Path | None) -> list[Task]:
-    """The same programs, those that a benchmark table times before the others."""
+    """The same programs, those that a benchmark table times first, contiguous ones before."""
     timed: set[Task] = set()
     for path in [] if tables is None else sorted(tables.rglob("benchmark-*.csv")):
         campaign = campaign_of(path.name)
@@ -95,7 +96,7 @@ def measured_first(tasks: Sequence[Task], tables: Path | None) -> list[Task]:
             for m, s in zip(rows["model"], rows[f"{mode}_img_size"], strict=True)
             if s == s
         }
-    return sorted(tasks, key=lambda task: task not in timed)
+    return sorted(tasks, key=lambda task: (task not in timed, task.layout))
 
 
 def by_program(tasks: Iterable[Task]) -> list[list[Task]]:
@@ -106,22 +107,31 @@ def by_program(tasks: Iterable[Task]) -> list[list[Task]]:
     return list(groups.values())
 
 
-def captured(task: Task) -> tuple[AffineGraph | str, int]:
-    """The kernels of a program at any batch, or `SAME`; and its number of parameters.
+class Programs:
+    """The variants of one model, size and mode: modules and shape rules are kept between them."""
 
-    Raises:
-        PredictorError: it cannot be built, captured, or is no affine function of the batch.
-    """
-    unfused = task.variant == "amp-unfused"
-    found = build_timm(task.model, image_size=task.size)
-    parameters = sum(p.numel() for p in found.module.parameters())
-    if unfused and found.written_out_attention:
-        found = build_timm(task.model, image_size=task.size, fused_attention=False)
-    elif unfused and task.mode == "infer":
-        return SAME, parameters
-    with MetaMemo():
-        graph = op_graph(found, task, CAPTURE_BATCH)
-    return affine_graph(graph, half="fp16" if "amp" in task.variant else None), parameters
+    def __init__(self, task: Task) -> None:
+        self.fused = build_timm(task.model, image_size=task.size)
+        self.unfused = self.fused
+        self.parameters = sum(p.numel() for p in self.fused.module.parameters())
+        self._memo = MetaMemo()
+
+    def captured(self, task: Task) -> AffineGraph | str:
+        """The kernels at any batch, or `SAME`; `nchw` comes before `nhwc`.
+
+        Raises:
+            PredictorError: it cannot be captured, or is no affine function of the batch.
+        """
+        found = self.fused
+        if task.variant == "amp-unfused":
+            if not self.fused.written_out_attention and task.mode == "infer":
+                return SAME
+            if self.fused.written_out_attention and self.unfused is self.fused:
+                self.unfused = build_timm(task.model, image_size=task.size, fused_attention=False)
+            found = self.unfused
+        with self._memo:
+            graph = op_graph(found, task, CAPTURE_BATCH)
+        return affine_graph(graph, half="fp16" if "amp" in task.variant else None)
 
 
 def op_graph(found: TimmModel, task: Task, batch: int) -> OpGraph:
@@ -152,22 +162,45 @@ def training_step(module: Any, optimizer: Any, images: Any, target: Any) -> None
 
 
 def run(given: tuple[list[Task], Path]) -> list[tuple[Task, str]]:
-    """Capture programs into their files; the reason where one cannot be."""
+    """Capture the variants of a program into their files; the reason where one cannot be."""
     tasks, work = given
     torch.set_num_threads(1)
+    programs: Programs | None = None
     reasons = []
-    for task in tasks:
-        reason, parameters = "", -1
+    for task in sorted(tasks, key=lambda t: t.layout):
+        reason = ""
         try:
-            result, parameters = captured(task)
+            programs = programs or Programs(task)
+            result: AffineGraph | str = programs.captured(task)
         except FAILURES as error:
             said = str(error).splitlines()[0][:160] if str(error) else ""
             reason = f"{type(error).__name__}: {said}"
             result = f"refused: {reason}"
         with replacing_file(task.path(work)) as fresh:
-            fresh.write_bytes(pickle.dumps((result, parameters)))
+            kept = (result, -1 if programs is None else programs.parameters)
+            fresh.write_bytes(pickle.dumps(kept))
         reasons.append((task, reason))
     return reasons
+
+
+def stand_ins(every: Sequence[Task], work: Path) -> dict[Task, Task]:
+    """The program that a task can be read from, where another has the same first variant."""
+    first: dict[tuple[str, str], Task] = {}
+    twins: dict[Task, Task] = {}
+    for task in every:
+        path = task.path(work)
+        if (task.variant, task.layout) != VARIANTS[task.mode][0] or not path.is_file():
+            continue
+        result, _ = pickle.loads(path.read_bytes())
+        if isinstance(result, AffineGraph):
+            twins[task] = first.setdefault((task.mode, graph_id(result)), task)
+    found = {}
+    for task in every:
+        twin = twins.get(replace(task, **dict(zip(("variant", "layout"), VARIANTS[task.mode][0],
+                                                  strict=True))))  # fmt: skip
+        if twin is not None and twin.model != task.model:
+            found[task] = replace(task, model=twin.model, size=twin.size)
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -185,7 +218,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given.work.mkdir(parents=True, exist_ok=True)
     every = tasks_of(models)
     if not given.write_only:
-        left = [t for t in measured_first(every, given.tables) if not t.path(given.work).is_file()]
+        shared = stand_ins(every, given.work)
+        wanted = dict.fromkeys(shared.get(t, t) for t in measured_first(every, given.tables))
+        left = [t for t in wanted if not t.path(given.work).is_file()]
         capture_all(left[: given.limit], given.work, given.processes)
     write(models, every, given.work, given.out)
     return 0
@@ -213,8 +248,11 @@ def write(models: pd.DataFrame, every: Sequence[Task], work: Path, out: Path) ->
     graphs: dict[str, AffineGraph] = {}
     index, refused = [], []
     names: dict[Task, str] = {}
+    shared = stand_ins(every, work)
     for task in sorted(every, key=lambda t: (t.variant, t.model, t.size, t.mode, t.layout)):
         path = task.path(work)
+        if not path.is_file() and task in shared:
+            path = shared[task].path(work)
         if not path.is_file():
             continue
         result, parameters = pickle.loads(path.read_bytes())
@@ -237,7 +275,9 @@ def write(models: pd.DataFrame, every: Sequence[Task], work: Path, out: Path) ->
             **facts[task.model, task.size, task.mode], "parameters": parameters,
         })  # fmt: skip
     out.mkdir(parents=True, exist_ok=True)
-    write_bank(out, graphs, pd.DataFrame(index))
+    programs = pd.DataFrame(index)
+    counted = programs.groupby(["model", "size"])["parameters"].transform("max")
+    write_bank(out, graphs, programs.assign(parameters=counted))
     listed = pd.DataFrame(refused, columns=[*Task.__slots__, "reason"])
     listed.to_csv(out / "refused.csv", index=False)
     size = sum(f.stat().st_size for f in out.iterdir()) / 1e6

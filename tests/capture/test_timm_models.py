@@ -71,7 +71,7 @@ def test_nothing_of_timm_stays_switched():
     timm = timm_models.load_timm()
     before = timm.layers.config._USE_FUSED_ATTN
     build_timm("vit_tiny_patch16_224", fused_attention=False)
-    assert timm.layers.config._USE_FUSED_ATTN == before
+    assert before == timm.layers.config._USE_FUSED_ATTN
 
 
 def test_an_unknown_name_names_near_ones():

@@ -10,6 +10,7 @@ from predictor.errors import DataError
 from predictor.traces.files import LayoutNotFoundError
 from predictor.traces.import_report import ImportReport
 from predictor.traces.merge import merged
+from predictor.traces.sampling import sampled
 from predictor.traces.schema import Imported
 from predictor.traces.sources import (
     aiconfigurator,
@@ -40,6 +41,8 @@ class Source:
     The path is a folder of data folders, the source's own folder, an upstream clone, or one file.
     Raises `LayoutNotFoundError` (before the first part) where nothing of it is there.
     """
+    sample_rows: int | None = None
+    """Kernel rows that training and evaluation take at most (`predictor.traces.sampling`)."""
 
 
 _SOURCES = (
@@ -50,6 +53,7 @@ _SOURCES = (
         folders=(aiconfigurator.SOURCE,),
         licence=aiconfigurator.LICENCE,
         parts=aiconfigurator.parts,
+        sample_rows=500_000,
     ),
     Source(
         name="gptbench", folders=(gptbench.FOLDER,), licence=gptbench.LICENCE, parts=gptbench.parts
@@ -94,6 +98,9 @@ def import_source(name: str, data: Path, out: Path) -> ImportReport:
 def read_source(name: str, folders: Sequence[Path]) -> Imported:
     """Rows of one source from all `folders` that hold part of its layout, or an import of it.
 
+    Of a source that does not fit in memory a sample is read; the other rows are counted as
+    `not_sampled`.
+
     Raises:
         DataError: the source is unknown, or no folder holds any of it.
     """
@@ -102,12 +109,30 @@ def read_source(name: str, folders: Sequence[Path]) -> Imported:
     failed: list[str] = []
     for folder in folders:
         try:
-            found.append(merged(_parts(source, folder)))
+            found.append(_read(source, folder))
         except LayoutNotFoundError as error:
             failed.append(str(error))
     if not found:
         raise DataError("; ".join(failed) or f"no folder given for source {name!r}")
     return merged(found, repeated=len(found) > 1)
+
+
+def _read(source: Source, folder: Path) -> Imported:
+    parts = _parts(source, folder)
+    if source.sample_rows is None:
+        return merged(parts)
+    read = 0
+
+    def counted() -> Iterator[Imported]:
+        nonlocal read
+        for part in parts:
+            read += len(part.kernels)
+            yield part
+
+    data = sampled(counted(), limit=source.sample_rows)
+    if len(data.kernels) < read:
+        data.dropped["not_sampled"] += read - len(data.kernels)
+    return data
 
 
 def _parts(source: Source, folder: Path) -> Iterator[Imported]:
