@@ -60,6 +60,12 @@ def bank() -> GraphBank:
     return load_bank()
 
 
+def captured(script: ModuleType, task: object) -> tuple[object, int]:
+    """A program at any batch, and its number of parameters."""
+    programs = script.Programs(task)
+    return programs.captured(task), programs.parameters
+
+
 def kernels(script: ModuleType, task: object, batch: int) -> KernelGraph:
     """A program captured at its own batch."""
     found = script.build_timm(
@@ -73,7 +79,7 @@ def test_one_capture_gives_every_batch(script, program):
     task = script.Task(
         **dict(zip(("model", "size", "mode", "variant", "layout"), program, strict=True))
     )
-    graph, parameters = script.captured(task)
+    graph, parameters = captured(script, task)
     half = "fp16" if "amp" in task.variant else None
     assert parameters > 0
     for batch in (2, 7):
@@ -82,14 +88,14 @@ def test_one_capture_gives_every_batch(script, program):
 
 def test_one_image_of_a_network_without_windows_is_exact_too(script):
     task = script.Task(model="resnet10t", size=176, mode="infer", variant="amp", layout="nchw")
-    graph, _ = script.captured(task)
+    graph, _ = captured(script, task)
     assert difference(graph, kernels(script, task, 1), half="fp16") == ""
 
 
 def test_one_image_saves_copies_and_no_arithmetic(script):
     """A batch of one folds into its neighbours without a copy; the bank keeps the copies."""
     task = script.Task(model="levit_128s", size=224, mode="infer", variant="bf16", layout="nchw")
-    graph, _ = script.captured(task)
+    graph, _ = captured(script, task)
     stored = Counter(OP_NAMES[row[0]] for row in graph.rows)
     real = kernels(script, task, 1)
     assert set(stored - Counter(k.op for k in real.kernels)) == {"transpose"}
@@ -101,10 +107,10 @@ def test_one_image_saves_copies_and_no_arithmetic(script):
 
 def test_attention_written_out_differs_only_where_there_is_some(script):
     base = {"size": 224, "mode": "infer", "layout": "nchw", "variant": "amp-unfused"}
-    assert script.captured(script.Task(model="resnet18", **base))[0] == script.SAME
-    written, _ = script.captured(script.Task(model="vit_tiny_patch16_224", **base))
-    fused, _ = script.captured(
-        script.Task(**{**base, "model": "vit_tiny_patch16_224", "variant": "amp"})
+    assert captured(script, script.Task(model="resnet18", **base))[0] == script.SAME
+    written, _ = captured(script, script.Task(model="vit_tiny_patch16_224", **base))
+    fused, _ = captured(
+        script, script.Task(**{**base, "model": "vit_tiny_patch16_224", "variant": "amp"})
     )
     # 12 blocks; the one attention call becomes two products, a softmax and what stands around
     assert len(written.rows) - len(fused.rows) >= 12 * 2
