@@ -130,6 +130,8 @@ def _read(source: Source, folder: Path) -> Imported:
             yield part
 
     data = sampled(counted(), limit=source.sample_rows)
+    order = ["file", "row", "row_id"]  # as published, whatever the sample's own order
+    data.kernels = data.kernels.sort_values(order, kind="stable", ignore_index=True)
     if len(data.kernels) < read:
         data.dropped["not_sampled"] += read - len(data.kernels)
     return data
