@@ -78,6 +78,7 @@ class TestKernelRows:
         assert read(path).kernels["phase"].tolist() == [phase]
 
     def test_a_time_in_another_unit_is_noticed(self, write, caplog):
+        caplog.set_level("WARNING", logger="predictor")  # a command may have set another
         # 4096^3 in fp16 is 137 GFLOP: at 312 TFLOP/s at least 440 us
         line = "nvidia-a100-sxm-80gb,bmm,1,4096,4096,4096,fp16,device,{}"
         kernels = read(write(HEAD, line.format(0.64), line.format(640))).kernels
@@ -118,6 +119,7 @@ class TestRefusedRows:
         ]
 
     def test_a_refusal_says_where_and_what(self, write, caplog):
+        caplog.set_level("WARNING", logger="predictor")  # a command may have set another
         read(write(HEAD, GOOD, GOOD.replace("T4", "T5")))
         where = "row 1, column device, value 'Tesla T5'"
         assert f"my.csv: 1 rows dropped by rule unknown_device (first: {where})" in caplog.text
