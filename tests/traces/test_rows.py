@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,18 @@ def refusal(path: Path) -> str:
     return str(error.value)
 
 
+@pytest.fixture
+def heard(caplog, monkeypatch):
+    """What the library logs, also where a third party silenced loggers that were there before it."""
+    monkeypatch.setattr(logging.root.manager, "disable", logging.NOTSET)
+    for name in ("predictor", *(n for n in logging.root.manager.loggerDict)):
+        if name.partition(".")[0] == "predictor":
+            monkeypatch.setattr(logging.getLogger(name), "disabled", False)
+            monkeypatch.setattr(logging.getLogger(name), "propagate", True)
+    caplog.set_level("WARNING", logger="predictor")
+    return caplog
+
+
 class TestKernelRows:
     def test_a_row_gets_id_device_dimensions_costs_and_phase(self, write):
         row = read(write(HEAD, GOOD)).kernels.iloc[0]
@@ -77,15 +90,14 @@ class TestKernelRows:
         )
         assert read(path).kernels["phase"].tolist() == [phase]
 
-    def test_a_time_in_another_unit_is_noticed(self, write, caplog):
-        caplog.set_level("WARNING", logger="predictor")  # a command may have set another
+    def test_a_time_in_another_unit_is_noticed(self, write, heard):
         # 4096^3 in fp16 is 137 GFLOP: at 312 TFLOP/s at least 440 us
         line = "nvidia-a100-sxm-80gb,bmm,1,4096,4096,4096,fp16,device,{}"
         kernels = read(write(HEAD, line.format(0.64), line.format(640))).kernels
         assert kernels["flag"].tolist() == ["below_floor", ""]
-        assert "are the times microseconds?" not in caplog.text
+        assert "are the times microseconds?" not in heard.text
         read(write(HEAD, line.format(0.64)))
-        assert "1 of 1 kernels are faster than the device can be" in caplog.text
+        assert "1 of 1 kernels are faster than the device can be" in heard.text
 
 
 class TestRefusedRows:
@@ -118,11 +130,10 @@ class TestRefusedRows:
             {"file": "my.csv", "row": 1, "column": column, "value": value, "rule": rule, "rows": 1}
         ]
 
-    def test_a_refusal_says_where_and_what(self, write, caplog):
-        caplog.set_level("WARNING", logger="predictor")  # a command may have set another
+    def test_a_refusal_says_where_and_what(self, write, heard):
         read(write(HEAD, GOOD, GOOD.replace("T4", "T5")))
         where = "row 1, column device, value 'Tesla T5'"
-        assert f"my.csv: 1 rows dropped by rule unknown_device (first: {where})" in caplog.text
+        assert f"my.csv: 1 rows dropped by rule unknown_device (first: {where})" in heard.text
 
     def test_kept_and_dropped_are_what_was_read(self, write):
         data = read(write(HEAD, GOOD, ",,,,,,,,", f"{GOOD}x", GOOD))
