@@ -48,7 +48,7 @@ def refusal(path: Path) -> str:
 
 @pytest.fixture
 def heard(caplog, monkeypatch):
-    """What the library logs, also where a third party silenced loggers that were there before it."""
+    """What the library logs, also where a third party silenced its loggers."""
     monkeypatch.setattr(logging.root.manager, "disable", logging.NOTSET)
     for name in ("predictor", *(n for n in logging.root.manager.loggerDict)):
         if name.partition(".")[0] == "predictor":
