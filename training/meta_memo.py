@@ -2,7 +2,7 @@
 
 On meta tensors the rule of a call costs more than all the rest of a capture, and a model repeats
 its blocks. A call whose operands have the shapes, strides and dtypes of an earlier one gets a
-result of the same form. Views, calls without operands and random ones run as they are.
+result of the same form. Views and calls without operands run as they are.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class MetaMemo(TorchDispatchMode):
         result = func(*args, **kwargs)
         single = not isinstance(result, (tuple, list))
         results = [result] if single else list(result)
-        if all(r is None or (isinstance(r, torch.Tensor) and r.is_meta) for r in results):
+        held = {t.untyped_storage()._cdata for t in _tensors((args, tuple(kwargs.values())))}
+        if all(_is_fresh(r, held) for r in results):
             forms = [None if r is None else (tuple(r.shape), r.stride(), r.dtype) for r in results]
             self._forms[key] = single, forms
         return result
@@ -72,6 +73,25 @@ class MetaMemo(TorchDispatchMode):
 def _made(form: _Form) -> torch.Tensor:
     shape, stride, dtype = form
     return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, (tuple, list)):
+        return [tensor for item in value for tensor in _tensors(item)]
+    return []
+
+
+def _is_fresh(result: Any, held: set[int]) -> bool:
+    """Whether a result is a meta tensor with memory of its own: some schemas hide a view."""
+    if result is None:
+        return True
+    return (
+        isinstance(result, torch.Tensor)
+        and result.is_meta
+        and result.untyped_storage()._cdata not in held
+    )
 
 
 def _key(value: Any) -> Any:

@@ -42,10 +42,12 @@ SHIPPED = (
 
 @pytest.fixture(scope="module")
 def script():
-    """`training/capture_timm.py`, which imports a module beside it."""
+    """`training/timm_programs.py`, which imports a module beside it."""
     sys.path.insert(0, str(TRAINING))
     try:
-        spec = importlib.util.spec_from_file_location("capture_timm", TRAINING / "capture_timm.py")
+        spec = importlib.util.spec_from_file_location(
+            "timm_programs", TRAINING / "timm_programs.py"
+        )
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module
