@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.errors import UnknownDeviceError
-from predictor.hardware.catalogue import load_catalogue, resolve_device
+from predictor.hardware.catalogue import load_catalogue
 from predictor.hardware.peaks import has_hardware_path
+from predictor.traces.cells import Cells, device_id
 from predictor.traces.files import FolderReader, LayoutNotFoundError, csv_at
 from predictor.traces.graph_bank import load_bank
 from predictor.traces.schema import Imported, filled
@@ -109,37 +109,26 @@ def _read(raw: pd.DataFrame, size: str, file: str, graphs: Graphs, out: Imported
     import pandas as pd
 
     columns = [str(c) for c in raw.columns if _COLUMN.fullmatch(str(c))]
-    wrong, disagree = _architectures(raw)
+    raw["wrong"], raw["disagree"] = _architectures(raw)
     frames = []
     for column in columns:
         published = column.removesuffix("_ms")
-        device = _device(published)
-        latency = _numbers(raw, column)
-        keep = np.ones(len(raw), dtype=bool)
-        for name, rule, bad in (
-            ("device", "unknown_device", np.full(len(raw), device is None)),
-            (column, "latency_not_positive", ~(np.isfinite(latency) & (latency > 0))),
-            ("n_head", "architecture_not_understood", wrong),
-            ("params", "parameters_disagree", disagree),
-        ):
-            found = keep & bad
-            if found.any():
-                first = raw[found].iloc[0]
-                out.reject(
-                    file=file, row=int(first["row"]), column=name, rule=rule,
-                    value=published if name == "device" else first[name], rows=int(found.sum()),
-                )  # fmt: skip
-                keep &= ~found
-        if keep.any() and device is not None:
-            frames.append(_column(raw[keep], column, device, size, file, graphs))
+        device = device_id(FOLDER, published)
+        cells = Cells(rows=raw.assign(device=published), file=file, out=out)
+        cells.keep(np.full(len(cells), device is not None), "device", "unknown_device")
+        latency = cells.number(column)
+        cells.keep(np.isfinite(latency) & (latency > 0), column, "latency_not_positive")
+        cells.keep(~cells.rows["wrong"], "n_head", "architecture_not_understood")
+        cells.keep(~cells.rows["disagree"], "params", "parameters_disagree")
+        if len(cells) and device is not None:
+            frames.append(_column(cells, column, device, size, graphs))
     if frames:
         out.steps = pd.concat(frames, ignore_index=True)
 
 
-def _column(
-    raw: pd.DataFrame, column: str, device: str, size: str, file: str, graphs: Graphs
-) -> pd.DataFrame:
+def _column(cells: Cells, column: str, device: str, size: str, graphs: Graphs) -> pd.DataFrame:
     """Step rows of one device."""
+    raw, file = cells.rows, cells.file
     published = column.removesuffix("_ms")
     models = [model_name(size, int(i)) for i in raw["arch_index"]]
     keys = zip(models, raw["params"], strict=True)
@@ -148,15 +137,14 @@ def _column(
     flags = np.where(graph == "", "not_sampled", "")
     if published in UNCERTAIN:
         flags = np.where(graph == "", "not_sampled+device_uncertain", "device_uncertain")
-    spread = f"{published}_std"
     values: dict[str, Any] = {
         "row_id": [f"{SOURCE}:{file.removesuffix('.gz')}:{r}:{published}" for r in raw["row"]],
         "source": SOURCE, "file": file, "row": raw["row"].to_numpy(), "licence": LICENCE,
         "device": device, "graph": graph, "model": models, "mode": "infer", "batch": BATCH[size],
         "seq": SEQ, "dtype": f"amp-{half}", "execution": "eager", "framework": "pytorch",
         "devices": 1, "micro_batch": BATCH[size], "measure": "kernel_sum", "repeats": REPEATS,
-        "latency_us": _numbers(raw, column) * 1e3,
-        "spread_us": _numbers(raw, spread) * 1e3 if spread in raw else np.nan, "flag": flags,
+        "latency_us": cells.number(column) * 1e3,
+        "spread_us": cells.number(f"{published}_std") * 1e3, "flag": flags,
     }  # fmt: skip
     return filled("steps", values, len(raw))
 
@@ -179,17 +167,3 @@ def _architectures(raw: pd.DataFrame) -> tuple[NDArray[np.bool_], NDArray[np.boo
         else:
             disagree[i] = config.parameters != row["params"]
     return wrong, disagree
-
-
-def _device(published: str) -> str | None:
-    """Catalogue id; None for a device that nobody knows."""
-    try:
-        return resolve_device(f"{FOLDER}/{published}").id
-    except UnknownDeviceError:
-        return None
-
-
-def _numbers(raw: pd.DataFrame, column: str) -> NDArray[np.float64]:
-    import pandas as pd
-
-    return pd.to_numeric(raw[column], errors="coerce").to_numpy(dtype=np.float64)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from predictor.cost.rules import kernel_cost
 from predictor.errors import DataError
 from predictor.graph.ops import DIM_NAMES
+from predictor.traces.cells import Cells
 from predictor.traces.schema import Imported, filled
 from predictor.traces.sources.neusight_layout import LICENCE, SOURCE, Layout
 from predictor.traces.validate import DIM_LIMIT
@@ -131,15 +132,9 @@ def _number(column: pd.Series[Any]) -> NDArray[np.float64]:
 def _keep(
     rows: pd.DataFrame, good: Any, out: Imported, file: str, column: str, rule: str
 ) -> pd.DataFrame:
-    mask = np.asarray(good, dtype=bool)
-    if mask.all():
-        return rows
-    first = rows[~mask].iloc[0]
-    out.reject(
-        file=file, row=int(first["row"]), column=column, value=first[column], rule=rule,
-        rows=int((~mask).sum()),
-    )  # fmt: skip
-    return rows[mask]
+    cells = Cells(rows=rows, file=file, out=out)
+    cells.keep(good, column, rule)
+    return cells.rows
 
 
 def _sizes(

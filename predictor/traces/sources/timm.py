@@ -28,8 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from predictor.errors import UnknownDeviceError
-from predictor.hardware.catalogue import resolve_device
+from predictor.traces.cells import Cells, device_id
 from predictor.traces.files import FolderReader, LayoutNotFoundError, one_of_each
 from predictor.traces.graph_bank import load_bank
 from predictor.traces.schema import Imported, filled
@@ -134,8 +133,6 @@ def _steps(
     path: Path, reader: FolderReader, campaign: Campaign, finder: GraphFinder, out: Imported
 ) -> pd.DataFrame:
     """Sound rows of one file."""
-    import pandas as pd
-
     mode, file = campaign.mode, reader.name(path)
     columns = {
         name: f"{mode}_{name}"
@@ -143,53 +140,52 @@ def _steps(
     }
     raw = reader.csv(path, columns=("model", *columns.values()))
     raw["row"] = np.arange(len(raw))
-    values = {n: pd.to_numeric(raw[c], errors="coerce").to_numpy() for n, c in columns.items()}
-    try:
-        device = resolve_device(f"{FOLDER}/{campaign.device}").id
-    except UnknownDeviceError:
-        device = None
-    step_ms, rate, batch = values["step_time"], values["samples_per_sec"], values["batch_size"]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        expected_ms = batch / rate * 1e3
-        slack = AGREEMENT + 0.0005 / step_ms + 0.005 / rate
-        disagree = ~(np.abs(expected_ms / step_ms - 1) <= slack)
-    checks = [("device", "unknown_device", np.full(len(raw), device is None))]
+    raw["device"] = campaign.device
+    cells = Cells(rows=raw, file=file, out=out)
+    device = device_id(FOLDER, campaign.device)
+    cells.keep(np.full(len(cells), device is not None), "device", "unknown_device")
     for name, column in columns.items():
-        bad = ~(np.isfinite(values[name]) & (values[name] > 0))
+        value = cells.number(column)
+        good = np.isfinite(value) & (value > 0)
         if name in WHOLE:
-            bad |= values[name] != np.floor(values[name])
-        checks.append((column, "not_a_positive_number", bad))
-    checks.append((columns["step_time"], "throughput_disagrees", disagree))
-    checks.append(("model", "row_repeated", np.zeros(len(raw), dtype=bool)))
-    keep = np.ones(len(raw), dtype=bool)
-    for column, rule, bad in checks:
-        if rule == "row_repeated":
-            sound = raw[keep]
-            bad[keep] = sound.duplicated(["model", columns["img_size"]]).to_numpy()
-        found = keep & bad
-        if found.any():
-            first = raw[found].iloc[0]
-            value = campaign.device if column == "device" else first[column]
-            out.reject(file=file, row=int(first["row"]), column=column, value=value, rule=rule,
-                       rows=int(found.sum()))  # fmt: skip
-            keep &= ~found
-    sizes = values["img_size"][keep].astype(np.int64)
-    models = raw["model"][keep].astype(str).to_numpy()
+            good &= value == np.floor(value)
+        cells.keep(good, column, "not_a_positive_number")
+    step_ms, rate, batch = (cells.number(columns[n]) for n in columns if n != "img_size")
+    slack = AGREEMENT + 0.0005 / step_ms + 0.005 / rate
+    agree = np.abs(batch / rate * 1e3 / step_ms - 1) <= slack
+    cells.keep(agree, columns["step_time"], "throughput_disagrees")
+    repeated = cells.rows.duplicated(["model", columns["img_size"]])
+    cells.keep(~repeated, "model", "row_repeated")
+    return _rows(cells, columns, campaign, device or "", finder)
+
+
+def _rows(
+    cells: Cells,
+    columns: Mapping[str, str],
+    campaign: Campaign,
+    device: str,
+    finder: GraphFinder,
+) -> pd.DataFrame:
+    """Sound rows in the schema."""
+    mode, file, batch = campaign.mode, cells.file, cells.number(columns["batch_size"])
+    sizes = cells.whole(columns["img_size"])
+    models = cells.rows["model"].astype(str).to_numpy()
     graphs = [
         finder.find(model, int(size), mode, campaign.variant, campaign.layout)
         for model, size in zip(models, sizes, strict=True)
     ]
-    row = raw["row"].to_numpy()[keep]
+    row = cells.rows["row"].to_numpy()
     plain = file.removesuffix(".gz")
     facts: dict[str, Any] = {
         "row_id": [f"{SOURCE}:{plain}:{r}" for r in row], "source": SOURCE, "file": file,
-        "row": row, "licence": LICENCE, "device": device or "", "graph": graphs, "model": models,
-        "mode": mode, "batch": batch[keep], "size": sizes.astype(float),
+        "row": row, "licence": LICENCE, "device": device, "graph": graphs, "model": models,
+        "mode": mode, "batch": batch, "size": sizes.astype(float),
         "dtype": DTYPES[campaign.precision][0],
         "execution": "compiled" if campaign.compiled else "eager", "layout": campaign.layout,
         "framework": "pytorch", "framework_version": campaign.torch,
         "library": f"cuda {campaign.cuda}" if campaign.cuda else "", "devices": 1.0,
-        "micro_batch": batch[keep], "measure": "wall", "latency_us": step_ms[keep] * 1e3,
+        "micro_batch": batch, "measure": "wall",
+        "latency_us": cells.number(columns["step_time"]) * 1e3,
         "flag": np.where(np.array(graphs) == "", "no_graph", ""),
     }  # fmt: skip
-    return filled("steps", facts, int(keep.sum()))
+    return filled("steps", facts, len(cells))
