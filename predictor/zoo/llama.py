@@ -6,6 +6,7 @@ sliding window) and Qwen2.5 (Yang et al. 2024, biases on query, key and value).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -137,10 +138,13 @@ class LlamaLayer(nn.Module):
 class Llama(nn.Module):
     """Llama with its own language-model head."""
 
-    def __init__(self, config: LlamaConfig) -> None:
+    def __init__(self, config: LlamaConfig, layer: Callable[[], nn.Module] | None = None) -> None:
+        """`layer` makes each layer of the stack where it is not `LlamaLayer`."""
         super().__init__()
         self.embed_tokens = nn.Embedding(config.vocab, config.hidden)
-        self.layers = nn.ModuleList([LlamaLayer(config) for _ in range(config.layers)])
+        self.layers = nn.ModuleList(
+            [layer() if layer else LlamaLayer(config) for _ in range(config.layers)]
+        )
         self.norm = LlamaRmsNorm(config.hidden, config.eps)
         self.rotary_emb = LlamaRotary(config.hidden // config.heads, config.rope_theta)
         self.lm_head = nn.Linear(config.hidden, config.vocab, bias=False)

@@ -7,13 +7,13 @@ router decides.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from predictor.zoo.decoder import outputs, positions
-from predictor.zoo.llama import LlamaAttention, LlamaConfig, LlamaRmsNorm, LlamaRotary
+from predictor.zoo.llama import Llama, LlamaAttention, LlamaConfig, LlamaRmsNorm
 
 # T tokens, E hidden, X experts, K experts a token, F width of an expert
 
@@ -110,21 +110,8 @@ class MixtralLayer(nn.Module):
         return x + self.experts(rows, chosen, weights).reshape(x.shape)  # type: ignore[no-any-return]
 
 
-class Mixtral(nn.Module):
-    """Mixtral with its own language-model head."""
+class Mixtral(Llama):
+    """Llama's stack of Mixtral's layers."""
 
     def __init__(self, config: MixtralConfig) -> None:
-        super().__init__()
-        self.embed_tokens = nn.Embedding(config.vocab, config.hidden)
-        self.layers = nn.ModuleList([MixtralLayer(config) for _ in range(config.layers)])
-        self.norm = LlamaRmsNorm(config.hidden, config.eps)
-        self.rotary_emb = LlamaRotary(config.hidden // config.heads, config.rope_theta)
-        self.lm_head = nn.Linear(config.hidden, config.vocab, bias=False)
-
-    def forward(self, input_ids: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
-        """Token ids `[B, S]` to logits, and the loss when there are labels."""
-        x = self.embed_tokens(input_ids)
-        cos, sin = self.rotary_emb(x, positions(input_ids.shape[1], input_ids))
-        for layer in self.layers:
-            x = layer(x, cos, sin)
-        return outputs(self.lm_head(self.norm(x)), labels)
+        super().__init__(config.attention, layer=partial(MixtralLayer, config))
