@@ -15,8 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-_MIX = np.uint64(0xBF58476D1CE4E5B9)
+from predictor.features.mixing import GOLDEN, mixed
+
+_SALTS = np.arange(1, 4, dtype=np.uint64) * np.uint64(GOLDEN)
+"""Tell a kernel's own colour, its producers' and its consumers' apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,14 +45,15 @@ def quotient(kind_N: NDArray[np.int64], edge_index_2E: NDArray[np.int64], depth:
         edge_index_2E: producer and consumer of each edge.
         depth: hops that count; 0 looks at the kind alone, and keeps no edges.
     """
-    colour = _mixed(kind_N.astype(np.uint64))
+    own, from_producers, from_consumers = _SALTS
+    colour = mixed(kind_N.astype(np.uint64) + own)
     producer, consumer = edge_index_2E
     for _ in range(depth):
         below = np.zeros_like(colour)
         above = np.zeros_like(colour)
-        np.add.at(below, consumer, _mixed(colour)[producer])
-        np.add.at(above, producer, _mixed(colour + _MIX)[consumer])
-        colour = _mixed(colour + _mixed(below) * _MULTIPLIER + _mixed(above + _MIX))
+        np.add.at(below, consumer, mixed(colour + from_producers)[producer])
+        np.add.at(above, producer, mixed(colour + from_consumers)[consumer])
+        colour = mixed(colour + mixed(below + from_producers) + mixed(above + from_consumers))
     _, member, class_of, count = np.unique(
         colour, return_index=True, return_inverse=True, return_counts=True
     )
@@ -70,10 +73,3 @@ def quotient(kind_N: NDArray[np.int64], edge_index_2E: NDArray[np.int64], depth:
         producers=np.stack([class_of[producer[inward]], class_of[consumer[inward]]]),
         consumers=np.stack([class_of[consumer[outward]], class_of[producer[outward]]]),
     )
-
-
-def _mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """A bijection of 64-bit numbers that scatters them (the finaliser of splitmix64)."""
-    x = (x + _MULTIPLIER) * _MIX
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(x ^ (x >> np.uint64(31)))

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.features.mixing import GOLDEN, mixed
+
 if TYPE_CHECKING:
     import pandas as pd
 
 Hashes: TypeAlias = NDArray[np.uint64]
-_GOLDEN = 0x9E3779B97F4A7C15
 
 
 def codes_of(column: pd.Series[Any]) -> tuple[NDArray[np.int64], list[Any]]:
@@ -41,16 +42,16 @@ def hashed_columns(rows: pd.DataFrame, columns: Sequence[str], *, absent: int = 
     """
     total = np.zeros(len(rows), dtype=np.uint64)
     for place, column in enumerate(sorted(columns)):
-        salt = np.uint64((_GOLDEN * (2 * place + 1)) % 2**64)
+        salt = np.uint64((GOLDEN * (2 * place + 1)) % 2**64)
         values = rows[column]
         if values.dtype.kind == "i":
             plain = values.to_numpy(dtype=np.int64)
             there = plain != absent
             if there.any():
-                total += np.where(there, _mixed(plain.astype(np.uint64) ^ salt), np.uint64(0))
+                total += np.where(there, mixed(plain.astype(np.uint64) ^ salt), np.uint64(0))
         else:
-            total += _mixed(_text_hashes(values) ^ salt)
-    return _mixed(total)
+            total += mixed(_text_hashes(values) ^ salt)
+    return mixed(total)
 
 
 def _text_hashes(column: pd.Series[Any]) -> Hashes:
@@ -59,14 +60,3 @@ def _text_hashes(column: pd.Series[Any]) -> Hashes:
     codes, values = codes_of(column)
     each = pd.util.hash_array(np.array([str(v) for v in values], dtype=object))
     return np.asarray(each[codes] if len(values) else np.zeros(0, dtype=np.uint64))
-
-
-def _mixed(values: Hashes) -> Hashes:
-    """SplitMix64's finalizer: every bit of the input moves every bit of the output."""
-    mixed = values.copy()
-    mixed ^= mixed >> np.uint64(30)
-    mixed *= np.uint64(0xBF58476D1CE4E5B9)
-    mixed ^= mixed >> np.uint64(27)
-    mixed *= np.uint64(0x94D049BB133111EB)
-    mixed ^= mixed >> np.uint64(31)
-    return mixed
