@@ -40,7 +40,7 @@ def model_baselines(models: ModelSamples, train_M: NDArray[np.bool_]) -> dict[st
     """
     found = {"roofline": _sums(models, models.datasheet_us_C)}
     if train_M.sum() >= PROXY_MODELS:
-        found["flops_law"] = _flops_law(models, found["roofline"], train_M)
+        found["flops_law"] = _flops_law(models, train_M)
         found["gradient_boosting"] = _trees(models, found["roofline"], train_M)
         found["best_proxy"] = _best_proxy(models.rows, train_M)
     return found
@@ -52,7 +52,7 @@ def _sums(models: ModelSamples, value_C: torch.Tensor) -> Floats:
     return np.add.reduceat(weighted, models.start_M[:-1].numpy())
 
 
-def _flops_law(models: ModelSamples, roofline_us: Floats, train_M: NDArray[np.bool_]) -> Floats:
+def _flops_law(models: ModelSamples, train_M: NDArray[np.bool_]) -> Floats:
     """Log time is linear in log (FLOPs / FLOPs a roofline microsecond of the device) and mode.
 
     The device enters through the roofline time of its matrix work alone, so that one law serves

@@ -23,9 +23,9 @@ from predictor.features.quotient import Quotient, quotient
 from predictor.features.table import KernelTable, concat
 from predictor.fit.coverage import Coverage, coverage_of
 from predictor.fit.coverage import joined as joined_coverage
+from predictor.fit.software import software_of
 from predictor.graph.ir import PHASES
 from predictor.hardware.catalogue import resolve_device
-from predictor.hardware.device import Software
 from predictor.nn.ensemble import effect_index
 from predictor.nn.latency import host_time_us
 from predictor.traces.graph_bank import BankGraph, GraphBank, load_bank
@@ -52,7 +52,6 @@ class ModelSamples:
     floor_us_C: Tensor
     flops_C: Tensor
     bytes_C: Tensor
-    phase_C: Tensor
     count_C: Tensor
     """How often a kernel of the class runs in its model."""
     start_M: Tensor
@@ -166,9 +165,9 @@ def model_samples(
     Raises:
         UnsupportedPrecision, UnknownRateError: a device has no rate for a kernel.
     """
-    rows = rows[in_bank(rows, banks)].sort_values([*GROUP, "row_id"], ignore_index=True)
     import pandas as pd
 
+    rows = rows[in_bank(rows, banks)].sort_values([*GROUP, "row_id"], ignore_index=True)
     classes: dict[tuple[str, bool], KernelClasses] = {}
     wanted = rows.assign(compiled=rows["execution"] == "compiled")
     wanted = wanted[["source", "graph", "compiled"]].drop_duplicates()
@@ -232,17 +231,6 @@ def _classes(graph: BankGraph, depth: int, *, compiled: bool) -> KernelClasses:
     )
 
 
-def software_of(facts: Mapping[str, object]) -> Software:
-    """Software context of a step row."""
-    dtype, version = str(facts["dtype"]), str(facts["framework_version"])
-    return Software(
-        framework_version=version or None,
-        mode="compiled" if facts["execution"] == "compiled" else "eager",
-        amp=dtype.removeprefix("amp-") if dtype.startswith("amp-") else None,
-        memory_format="channels_last" if facts["layout"] == "nhwc" else "contiguous",
-    )
-
-
 def _group(
     facts: Mapping[str, object],
     rows: pd.DataFrame,
@@ -277,7 +265,6 @@ def _group(
         "datasheet_us_C": roof.datasheet_us.astype(single),
         "floor_us_C": roof.floor_us.astype(single), "flops_C": table.flops.astype(single),
         "bytes_C": (table.read_bytes + table.write_bytes).astype(single),
-        "phase_C": table.phase.astype(np.int64),
         "count_C": np.concatenate([q.count for q in found]).astype(single),
         "size_M": np.array([len(q.member) for q in found]),
         "producers_2P": np.concatenate([q.producers for q in found], axis=1),

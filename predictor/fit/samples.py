@@ -6,7 +6,7 @@ Legend: N kernels, F features, G step graphs, R op labels, K kernels behind op l
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from predictor.errors import UnknownRateError, UnsupportedPrecision
 from predictor.features.columns import COLUMNS, NodeFeatures, node_features, scalar_argument
 from predictor.features.table import CONTEXTS, KernelTable, with_context
 from predictor.fit.coverage import NO_COVERAGE, Coverage, coverage_of, joined
+from predictor.fit.software import software_of
 from predictor.hardware.catalogue import resolve_device
 from predictor.hardware.device import Software
 from predictor.nn.ensemble import effect_index
@@ -95,18 +96,6 @@ def featurise(table: KernelTable, device_id: str, source: str) -> NodeFeatures:
     return node_features(table, resolve_device(device_id), SOURCE_SOFTWARE[source])
 
 
-def software_of_kernels(facts: Mapping[str, object]) -> Software:
-    """Software context of a kernel row; what is not told is PyTorch's default."""
-    return Software(
-        framework=str(facts["framework"]) or "pytorch",
-        framework_version=str(facts["framework_version"]) or None,
-        mode="compiled" if facts["execution"] == "compiled" else "eager",
-        matmul_tf32=facts["tf32"] == "on", conv_tf32=facts["tf32"] != "off",
-        amp=str(facts["amp"]) or None,
-        memory_format="channels_last" if facts["layout"] == "nhwc" else "contiguous",
-    )  # fmt: skip
-
-
 def kernel_samples(
     rows: pd.DataFrame, hosts: Sequence[str], refused: Counter[str] | None = None
 ) -> KernelSamples:
@@ -130,7 +119,7 @@ def kernel_samples(
         device = str(facts["device"])
         table = kernel_table(group)
         try:
-            features = node_features(table, resolve_device(device), software_of_kernels(facts))
+            features = node_features(table, resolve_device(device), software_of(facts))
         except (UnsupportedPrecision, UnknownRateError) as error:
             if refused is None:
                 raise
