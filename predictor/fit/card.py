@@ -1,25 +1,49 @@
-"""The model card of a checkpoint."""
+"""The model card of a checkpoint: what it says follows from recipe, rows and what was learned."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from predictor.fit.recipe import Recipe
 from predictor.fit.splits import Split
+from predictor.hardware.catalogue import load_catalogue
+
+LICENCE = "Apache-2.0"
+"""Of the weights."""
+KNOWN_FAILURES: Mapping[str, tuple[str, ...]] = {
+    "neusight": (
+        "Cards that throttle thermally (Tesla P4 in its published sweep) run slower than any "
+        "power model says.",
+        "Forward times of some published training steps hold allocator time that no kernel "
+        "explains; the total is the figure to trust.",
+        "NeuSight hardly measured matrix products of 16 rows and fewer, as in decoding: where no "
+        "other source does, they come out slow.",
+    ),
+}
+"""What is known to go wrong with rows of a source."""
+_KINDS: Mapping[str, str] = {"gpu": "GPUs", "cpu": "CPUs", "tpu": "TPUs"}
+_MODES: Mapping[str, str] = {"infer": "inference", "train": "training steps"}
 
 
 def card_text(
     recipe: Recipe,
     split: Split,
-    facts: Mapping[str, Any],
+    facts: Mapping[str, Mapping[str, Any]],
+    learned: Sequence[Sequence[str]],
     metrics: Mapping[str, Any],
     *,
     remake: str,
 ) -> str:
     """Markdown: intended use, what it covers, held-out errors, known failures.
 
-    `remake` is the command that makes the checkpoint again, overrides included.
+    Args:
+        recipe: sources and split.
+        split: devices and groups by part.
+        facts: `TrainedRows.facts` by source.
+        learned: (token, dtype) pairs that measured rows cover.
+        metrics: held-out errors.
+        remake: the command that makes the checkpoint again, overrides included.
     """
     lines = [
         f"# {recipe.name}",
@@ -27,33 +51,34 @@ def card_text(
         "Predicts kernel and step latency of PyTorch programs on accelerators from datasheet "
         "facts.",
         "",
-        "- **Use it for** eager fp32 programs of matrix products, elementwise ops, softmax, layer "
-        "norm and convolution on GPUs, one device, inference or training step.",
-        "- **Not for** reduced precision, TF32 convolution, fused attention, compiled graphs, "
-        "several devices, CPUs or TPUs: "
-        "it answers there from the roofline and says so (label `roofline`).",
-        "- **Licence** Apache-2.0; trained on measurements published under MIT.",
-        f"- **Split** `{recipe.split}`; trained on {', '.join(sorted(split.train)) or 'nothing'}.",
-    ]
-    for source, fact in facts.items():
-        lines.append(
-            f"- **Data** {source}: {fact['kernel_rows']:,} kernel rows, {fact['step_rows']} step "
-            f"rows, sha256 `{fact['sha256'][:16]}…`."
-        )
-    lines += ["", "## Held-out errors (grouped cross-validation inside the training devices)", ""]
-    lines += [*_table(metrics, "device", "Device never seen"), ""]
-    lines += _table(metrics, "model", "Model family never seen, device seen")
-    lines += [
+        *_uses(facts, learned),
+        f"- **Licence** {LICENCE}; trained on measurements published under {_licences(facts)}.",
+        f"- **Split** {_split(split)}.",
+        *_data(facts),
+        "",
+        "## Kernels learned",
+        "",
+        "| dtype | kinds of kernel |",
+        "|---|---|",
+        *(f"| {dtype} | {', '.join(tokens)} |" for dtype, tokens in _by_dtype(learned).items()),
+        "",
+        "Other kernels, and products or convolutions on units of another format than their dtype "
+        "(fp32 on TF32 units), are answered from the roofline and say so (label `roofline`).",
+        "",
+        "## Held-out errors (grouped cross-validation inside the training devices)",
+        "",
+        *_table(metrics, "device", "Device never seen", "Device never seen"),
+        "",
+        *_table(
+            metrics,
+            "model",
+            "Model family never seen, device seen",
+            "Kernel shape never seen, device seen",
+        ),
         "",
         "## Known failures",
         "",
-        "- Cards that throttle thermally (Tesla P4 in its published sweep) run slower than any "
-        "power model says.",
-        "- Forward times of some published training steps hold allocator time that no kernel "
-        "explains; the total is the figure to trust.",
-        "- The host is assumed, not known: steps of many tiny kernels depend on it.",
-        "- Matrix products of 16 rows and fewer, as in decoding, are hardly measured and come out "
-        "slow.",
+        *(f"- {text}" for text in _failures(recipe, facts)),
         "",
         "## Remake",
         "",
@@ -65,13 +90,101 @@ def card_text(
     return "\n".join(lines)
 
 
-def _table(metrics: Mapping[str, Any], kind: str, title: str) -> list[str]:
-    rows = [g for g in metrics["held_out"] if g["fold_kind"] == kind and g["target"] == "step"]
+def _uses(
+    facts: Mapping[str, Mapping[str, Any]], learned: Sequence[Sequence[str]]
+) -> tuple[str, str]:
+    """What the checkpoint is for, and what it is not for."""
+    catalogue = load_catalogue()
+    ways = _union(facts, "executions") or ["eager"]
+    kinds = {catalogue[d].kind for d in _union(facts, "devices") if d in catalogue}
+    modes = [_MODES[m] for m in _union(facts, "modes")] or ["kernels (no whole step trains it)"]
+    use = (
+        f"- **Use it for** {_and(_by_dtype(learned))} programs of the kernels below, run as "
+        f"{_and(ways)}, on {_and(_KINDS[k] for k in sorted(kinds))}, one device: {_and(modes)}."
+    )
+    others = [text for kind, text in _KINDS.items() if kind not in kinds]
+    compiled = [] if "compiled" in ways else ["compiled programs"]
+    beyond = ["several devices", *compiled, *(f"{text} (figures extrapolate)" for text in others)]
+    return use, f"- **Not for** {_and(beyond)}."
+
+
+def _licences(facts: Mapping[str, Mapping[str, Any]]) -> str:
+    by_source = [
+        f"{' and '.join(fact['licences']) or 'no stated licence'} ({source})"
+        for source, fact in facts.items()
+    ]
+    return ", ".join(by_source)
+
+
+def _split(split: Split) -> str:
+    """Name of the split, devices that train, and what other groups it holds out."""
+    text = f"`{split.name}`; trained on {', '.join(sorted(split.train)) or 'nothing'}"
+    if split.test:
+        text += f"; test devices {', '.join(sorted(split.test))}"
+    for rule in split.rules:
+        text += f"; by {rule.by.replace('_', ' ')}: test {_groups(rule.test)}"
+        if rule.development:
+            text += f", development {_groups(rule.development)}"
+    return text
+
+
+def _data(facts: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    return [
+        f"- **Data** {source}: {fact['kernel_rows']:,} kernel rows, {fact['op_rows']:,} rows of "
+        f"ops inside steps, {fact['step_rows']:,} step rows, sha256 `{fact['sha256'][:16]}…`."
+        for source, fact in facts.items()
+    ]
+
+
+def _failures(recipe: Recipe, facts: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    found = [text for source in recipe.sources for text in KNOWN_FAILURES.get(source, ())]
+    if not sum(fact["kernel_rows"] for fact in facts.values()):
+        found.append("No kernel was timed alone: kernel times are what makes whole steps add up.")
+    return [
+        *found,
+        "The host is assumed, not known: steps of many tiny kernels depend on it.",
+    ]
+
+
+def _by_dtype(learned: Sequence[Sequence[str]]) -> dict[str, list[str]]:
+    """Tokens learned, by dtype."""
+    found: dict[str, list[str]] = {}
+    for token, dtype in sorted((str(t), str(d)) for t, d in learned):
+        found.setdefault(dtype, []).append(token)
+    return dict(sorted(found.items()))
+
+
+def _union(facts: Mapping[str, Mapping[str, Any]], key: str) -> list[str]:
+    return sorted({str(value) for fact in facts.values() for value in fact[key]})
+
+
+def _groups(groups: Iterable[object]) -> str:
+    return ", ".join(map(str, groups))
+
+
+def _and(words: Iterable[str]) -> str:
+    *most, last = [word.replace("_", " ") for word in words] or ["no"]
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _table(metrics: Mapping[str, Any], kind: str, steps: str, kernels: str) -> list[str]:
+    """Held-out errors of whole steps; of kernels alone where no step was held out.
+
+    Args:
+        metrics: of the checkpoint.
+        kind: of the folds.
+        steps: title of a table of whole steps.
+        kernels: title of a table of kernels.
+    """
+    of_kind = [g for g in metrics["held_out"] if g["fold_kind"] == kind]
+    rows, title, group = [g for g in of_kind if g["target"] == "step"], steps, "phase"
+    if not rows and of_kind:
+        rows, title, group = [g for g in of_kind if g["target"] == "isolated"], kernels, "op"
     if not rows:
         return [f"{title}: not run."]
     out = [
-        f"{title}, whole steps:", "",
-        "| held out | phase | n | MAPE | median | p90 | bias |", "|---|---|--:|--:|--:|--:|--:|",
+        f"{title}, {'whole steps' if group == 'phase' else 'kernels'}:", "",
+        f"| held out | {group} | n | MAPE | median | p90 | bias |", "|---|---|--:|--:|--:|--:|--:|",
     ]  # fmt: skip
     for g in rows:
         out.append(

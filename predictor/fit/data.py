@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -127,19 +126,3 @@ def shape_fold(rows: pd.DataFrame) -> pd.Series[int]:
     )
     folds.index = rows.index
     return folds
-
-
-def data_hash(data: Imported, source: str, devices: Collection[str]) -> dict[str, object]:
-    """Rows and a hash of identity and latency of everything of a source that is trained on."""
-    kernels, steps = (
-        rows[(rows["source"] == source) & rows["device"].isin(list(devices))]
-        for rows in (data.kernels, data.steps)
-    )
-    digest = hashlib.sha256()
-    for frame in (kernels, steps):
-        for row_id, latency in zip(frame["row_id"], frame["latency_us"], strict=True):
-            digest.update(f"{row_id}|{latency:.6g}\n".encode())
-    return {
-        "kernel_rows": len(kernels), "step_rows": len(steps), "devices": sorted(devices),
-        "sha256": digest.hexdigest(),
-    }  # fmt: skip

@@ -22,18 +22,12 @@ from predictor.features.table import OP_NAMES
 from predictor.fit.calibration import calibrate
 from predictor.fit.card import card_text
 from predictor.fit.crossval import HeldOut, cross_validate
-from predictor.fit.data import (
-    data_hash,
-    devices_of,
-    fit_data,
-    load_data,
-    training_rows,
-    usable_kernels,
-)
+from predictor.fit.data import devices_of, fit_data, load_data, training_rows, usable_kernels
 from predictor.fit.fitting import FitData, fit_networks, net_config
 from predictor.fit.metrics import held_out_metrics
 from predictor.fit.recipe import Recipe, load_recipe
 from predictor.fit.splits import Split, device_split
+from predictor.fit.trained_rows import trained_rows
 from predictor.graph.ops import OPS, TOKENS
 from predictor.nn.latency import RANGE_SLACK
 from predictor.nn.latency_net import LatencyNet
@@ -68,32 +62,34 @@ def train(
     data = load_data(recipe, data_dirs)
     split = device_split(recipe.split, devices_of(data))
     data = training_rows(data, split)
-    devices = split.train | split.backward_factors
-    facts = {s: data_hash(data, s, devices) for s in recipe.sources}
+    rows = trained_rows(data, recipe, split)
+    facts = {source: rows.facts(source) for source in recipe.sources}
     _check_run(out_dir, recipe, facts)
     start = time.monotonic()
     held_out = cross_validate(recipe, data, split, out_dir, progress=progress)
     fitted = fit_data(data, recipe, split.train, split.backward_factors)
     nets = fit_networks(recipe, fitted, out_dir / "fit", progress=progress)
     logger.info("trained in %.0f s", time.monotonic() - start)
-    metrics = held_out_metrics(held_out)
+    metrics, learned = held_out_metrics(held_out), _learned(recipe, data, split, fitted)
+    card = card_text(
+        recipe, split, facts, learned, metrics,
+        remake=_remake(recipe_path, recipe.name, overrides or {}),
+    )  # fmt: skip
     return save_release(
-        out_dir / RELEASE_FOLDER,
-        config=_config(recipe, split, data, fitted, held_out, facts),
-        tensors=_tensors(nets, fitted),
-        metrics=metrics,
-        card=card_text(
-            recipe, split, facts, metrics, remake=_remake(recipe_path, recipe.name, overrides or {})
-        ),
-        overwrite=True,
-    )
+        out_dir / RELEASE_FOLDER, config=_config(recipe, learned, fitted, held_out, facts),
+        tensors=_tensors(nets, fitted), metrics=metrics, card=card, overwrite=True,
+    )  # fmt: skip
 
 
 def _remake(recipe_path: Path, name: str, overrides: Mapping[str, str]) -> str:
-    """The command that trains the same checkpoint again."""
+    """The command that trains the same checkpoint again, from the root of the project.
+
+    A recipe that is not of the project goes by its file name alone.
+    """
+    own = recipe_path.absolute().parts[-3:-1] == ("training", "recipes")
+    recipe = f"training/recipes/{recipe_path.name}" if own else recipe_path.name
     settings = "".join(f" --set {shlex.quote(f'{k}={v}')}" for k, v in sorted(overrides.items()))
-    run = f"--data DIR --out runs/{name}{settings}"
-    return f"predictor train training/recipes/{recipe_path.name} {run}"
+    return f"predictor train {shlex.quote(recipe)} --data DIR --out runs/{name}{settings}"
 
 
 def _check_run(out_dir: Path, recipe: Recipe, facts: Mapping[str, object]) -> None:
@@ -159,8 +155,7 @@ def _learned(recipe: Recipe, data: Imported, split: Split, fitted: FitData) -> l
 
 def _config(
     recipe: Recipe,
-    split: Split,
-    data: Imported,
+    learned: Sequence[Sequence[str]],
     fitted: FitData,
     held_out: HeldOut,
     facts: Mapping[str, object],
@@ -174,7 +169,7 @@ def _config(
             "members": recipe.network.members,
             "devices": list(fitted.hosts),
             "ops": list(OP_NAMES),
-            "learned": _learned(recipe, data, split, fitted),
+            "learned": learned,
         },
         "features": {"columns": list(COLUMNS), "hash": columns_hash()},
         "vocabulary": list(TOKENS),

@@ -10,7 +10,6 @@ import pytest
 from predictor.errors import DataError
 from predictor.fit.data import (
     FOLDS,
-    data_hash,
     fit_data,
     load_data,
     shape_fold,
@@ -157,18 +156,6 @@ def test_ratios_pair_the_phases_of_one_node(data: Imported) -> None:
         for column in ("device", "graph", "node"):
             assert ops.loc[f, column] == ops.loc[b, column]
         assert ops.loc[b, "measured_us"] == pytest.approx(2 * ops.loc[f, "measured_us"])
-
-
-def test_hash_knows_its_rows(data: Imported, data_dir: Path) -> None:
-    first = data_hash(data, "neusight", TRAIN)
-    assert first == data_hash(load_data(RECIPE, [data_dir]), "neusight", TRAIN[::-1])
-    assert (first["kernel_rows"], first["step_rows"]) == (300, 8)
-    changed = Imported(
-        source="neusight", steps=data.steps, ops=data.ops, graphs=data.graphs, peers=data.peers,
-        kernels=data.kernels.assign(latency_us=data.kernels["latency_us"] * 1.001),
-    )  # fmt: skip
-    assert data_hash(changed, "neusight", TRAIN)["sha256"] != first["sha256"]
-    assert data_hash(data, "neusight", ["nvidia-t4"])["sha256"] != first["sha256"]
 
 
 def test_the_same_folder_twice_is_one_set_of_rows(data: Imported, data_dir: Path) -> None:
