@@ -65,11 +65,30 @@ def test_less_power_never_sustains_more(watts, less, peak):
 
 
 def test_power_is_spent_by_hand_worked_energy():
-    # 15 pJ at 12 nm: 300 W are 20 TFLOP/s; matrix units need 0.11 of it in fp16
-    assert energy_pj_per_flop(12.0, "fp32") == 15.0
-    assert power_capped_tflops(board(process_nm=12.0), "fp32") == pytest.approx(20.0)
-    assert power_capped_tflops(board(process_nm=12.0), "fp16") == pytest.approx(20.0 / 0.11)
-    assert energy_pj_per_flop(6.0, "fp32") == pytest.approx(15.0 * 2**-1.2)
+    # 15 pJ at 12 nm: 300 W are 20 TFLOP/s, on half the node 2 ** 1.2 times as much
+    old, new = board(process_nm=12.0), board(process_nm=6.0)
+    assert energy_pj_per_flop(old, "fp32") == 15.0
+    assert power_capped_tflops(old, "fp32") == pytest.approx(20.0)
+    assert energy_pj_per_flop(new, "fp32") == pytest.approx(15.0 * 2**-1.2)
+    assert energy_pj_per_flop(board(process_nm=None), "fp32") is None
+
+
+def test_matrix_units_spend_less_and_those_fed_from_shared_memory_the_least():
+    plain = board(process_nm=5.0, matrix16_flop_per_clk_unit=1024.0, compute_capability="8.9")
+    assert energy_pj_per_flop(plain, "bf16") == 1.3
+    assert power_capped_tflops(plain, "fp16") == pytest.approx(300 / 1.3)
+    assert energy_pj_per_flop(plain, "fp8") == pytest.approx(0.78)
+    hopper = board(process_nm=5.0, matrix16_flop_per_clk_unit=4096.0, compute_capability="9.0")
+    assert energy_pj_per_flop(hopper, "bf16") == 0.75
+    none = board(process_nm=12.0, matrix16_flop_per_clk_unit=None)
+    assert energy_pj_per_flop(none, "fp16") == 7.5
+
+
+def test_little_power_for_much_bandwidth_streams_slower():
+    # 250 pJ a byte: 300 W carry 1,200 GB/s of the 1,400 that GDDR of 1,800 sustains
+    assert sustained_bw_gbps(board(memory_type="GDDR7"), 1800.0) == pytest.approx(1200.0)
+    assert sustained_bw_gbps(board(memory_type="GDDR7"), 1000.0) == pytest.approx(780.0)
+    assert sustained_bw_gbps(board(memory_type="HBM3"), 1800.0) == pytest.approx(1584.0)
 
 
 def test_smooth_minimum():
