@@ -1,0 +1,1 @@
+"""Profiler traces (PyTorch/Kineto) and execution graphs: reading, analysis, kernels by op."""

@@ -1,0 +1,286 @@
+"""Events of a trace as columns: what analysis needs of millions of events, 49 bytes each.
+
+Times are whole nanoseconds. Names, lanes and recorded details are numbers into lists of the
+different ones. Flow arrows, counters, Python frames and metadata are passed over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.traces.kineto.names import ANNOTATION, DEVICE_CATEGORIES, OP, category_of
+
+ABSENT = -1
+_LARGEST = 2**62
+_FLUSH_ROWS = 1 << 15
+_RECORDED = frozenset({OP, ANNOTATION})
+"""Categories whose events have a record function id."""
+_DETAIL_KEYS: tuple[str, ...] = (
+    "Input Dims", "Input type", "Input Strides", "Concrete Inputs", "Collective name", "dtype",
+    "In msg nelems", "Out msg nelems", "Group size",
+)  # fmt: skip
+
+COLUMNS: dict[str, Any] = {
+    "row": np.int32, "category": np.int8, "name": np.int32, "ts_ns": np.int64, "dur_ns": np.int64,
+    "lane": np.int32, "link": np.int64, "external": np.int64, "detail": np.int32,
+}  # fmt: skip
+"""Columns of an event table: `row` is the event's place in the file; `link` the correlation id of
+runtime calls and device events, the record function id of ops and annotations; `external` the id
+that the profiler gave an op (of a device event: to its op); `lane` and `detail` numbers into the
+lists of that name. -1 is absent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Where events happen one after another: a stream of a device, or a thread of the host."""
+
+    on_device: bool
+    group: str
+    """Number of the device, or process of the host."""
+    member: str
+    """Number of the stream, or thread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detail:
+    """What was recorded of an event besides its time."""
+
+    dims: Any = None
+    """Sizes of an op's arguments in schema order (`record_shapes=True`): a list an argument, of
+    lists for tensor lists, empty for what is no tensor."""
+    types: tuple[str, ...] = ()
+    strides: Any = None
+    concrete: Any = None
+    """Values of arguments that are no tensors, as text; newer releases only."""
+    size_bytes: int = ABSENT
+    """Of a copy or fill."""
+    threads: int = ABSENT
+    """Of a kernel's launch grid."""
+    collective: str = ""
+    """What a collective was called as; empty for what is none."""
+    elements: int = ABSENT
+    """Of a collective's larger buffer on this rank."""
+    dtype: str = ""
+    """Of a collective's elements."""
+    ranks: int = ABSENT
+    """Of a collective's group."""
+
+
+@dataclass(slots=True)
+class EventTable:
+    """Events in the order of the file."""
+
+    columns: dict[str, NDArray[Any]]
+    names: list[str]
+    lanes: list[Lane]
+    details: list[Detail]
+
+    def __len__(self) -> int:
+        return len(self.columns["row"])
+
+    def __getitem__(self, column: str) -> NDArray[Any]:
+        return self.columns[column]
+
+    def take(self, index: NDArray[Any]) -> EventTable:
+        """The events at `index`; the lists are shared."""
+        columns = {name: values[index] for name, values in self.columns.items()}
+        return EventTable(columns, self.names, self.lanes, self.details)
+
+    def of(self, *categories: int) -> EventTable:
+        """Events of some categories, by start, longer ones first."""
+        index = np.flatnonzero(np.isin(self["category"], categories))
+        order = np.lexsort((-self["dur_ns"][index], self["ts_ns"][index]))
+        return self.take(index[order])
+
+    @property
+    def end_ns(self) -> NDArray[np.int64]:
+        """Ends of the events."""
+        return np.asarray(self["ts_ns"] + self["dur_ns"])
+
+    def name_of(self, index: int) -> str:
+        """The name of one event."""
+        return self.names[int(self["name"][index])]
+
+    def detail_of(self, index: int) -> Detail | None:
+        """What was recorded of one event."""
+        number = int(self["detail"][index])
+        return None if number == ABSENT else self.details[number]
+
+
+def to_ns(value: object) -> int | None:
+    """Nanoseconds of a time in microseconds as it stands in a trace; None when it is no number.
+
+    A number with a fraction is text here: a binary float would lose what lies below a quarter of a
+    microsecond in a time since 1970.
+    """
+    if isinstance(value, int):
+        return value * 1000
+    if not isinstance(value, str):
+        return None
+    if value[-4:-3] == "." and value[-3:].isdigit():  # as Kineto writes it
+        return int(value[:-4] + value[-3:])
+    whole, point, fraction = value.partition(".")
+    if point and fraction.isdigit() and whole.lstrip("-").isdigit():
+        part = int((fraction + "00")[:3]) + (fraction[3:4] >= "5")
+        return int(whole) * 1000 + (-part if whole.startswith("-") else part)
+    try:
+        number = float(value) * 1000
+    except ValueError:
+        return None
+    return round(number) if abs(number) < _LARGEST else None
+
+
+@dataclass(slots=True)
+class EventBuilder:
+    """Takes events as parsed and keeps their columns."""
+
+    dropped: Counter[str] = field(default_factory=Counter)
+    """Events that can be no measurement, by rule."""
+    passed_over: Counter[str] = field(default_factory=Counter)
+    """Events of other kinds, by category."""
+    seen: int = 0
+    recorded: int = 0
+    """Ops and annotations with a number of the profiler (`Ev Idx`)."""
+    last_recorded: int = ABSENT
+    """The largest such number: with `recorded` it tells whether events are missing."""
+    _rows: list[tuple[int, ...]] = field(default_factory=list)
+    _chunks: list[list[NDArray[Any]]] = field(default_factory=lambda: [[] for _ in COLUMNS])
+    _names: dict[str, int] = field(default_factory=dict)
+    _lanes: dict[Lane, int] = field(default_factory=dict)
+    _lane_keys: dict[tuple[bool, Any, Any], int] = field(default_factory=dict)
+    _detail_keys: dict[str, int] = field(default_factory=dict)
+    _details: list[Detail] = field(default_factory=list)
+
+    def add(self, events: Sequence[Any]) -> None:
+        """Take some events."""
+        for number, event in enumerate(events, self.seen):
+            if not isinstance(event, dict):
+                self.dropped["event_is_no_object"] += 1
+                continue
+            if event.get("ph") != "X":
+                continue
+            label, args = event.get("cat"), event.get("args")
+            category = category_of(label) if isinstance(label, str) else None
+            if not isinstance(args, dict):
+                args = {}
+            index = args.get("Ev Idx", args.get("Profiler Event Index"))
+            if isinstance(index, int):
+                self.recorded += 1
+                if index > self.last_recorded:
+                    self.last_recorded = index
+            if category is None:
+                self.passed_over[str(label)] += 1
+            else:
+                self._keep(number, category, event, args)
+        self.seen += len(events)
+        if len(self._rows) >= _FLUSH_ROWS:
+            self._flush()
+
+    def _keep(
+        self, number: int, category: int, event: dict[str, Any], args: dict[str, Any]
+    ) -> None:
+        ts, dur = to_ns(event.get("ts")), to_ns(event.get("dur"))
+        on_device = category in DEVICE_CATEGORIES
+        what = "device_event" if on_device else "host_event"
+        if ts is None or ts <= 0:
+            self.dropped[f"{what}_without_time"] += 1
+            return
+        if dur is None or dur < 0 or (dur == 0 and on_device):
+            self.dropped[f"{what}_without_duration"] += 1
+            return
+        pid, tid = event.get("pid"), event.get("tid")
+        if on_device:
+            lane = self._lane(True, args.get("device", pid), args.get("stream", tid))
+            detail = self._device_detail(args)
+        else:
+            lane = self._lane(False, pid, tid)
+            detail = self._host_detail(args) if category in _RECORDED else ABSENT
+        link = args.get("Record function id" if category in _RECORDED else "correlation")
+        name = str(event.get("name", ""))
+        row = (
+            number, category, self._names.setdefault(name, len(self._names)), ts, dur, lane,
+            _whole(link), _whole(args.get("External id", args.get("external id"))), detail,
+        )  # fmt: skip
+        self._rows.append(row)
+
+    def _lane(self, on_device: bool, group: Any, member: Any) -> int:
+        key = (on_device, str(group), str(member))
+        found = self._lane_keys.get(key)
+        if found is None:
+            lane = (
+                Lane(on_device, _last_word(key[1]), _last_word(key[2])) if on_device else Lane(*key)
+            )
+            found = self._lane_keys[key] = self._lanes.setdefault(lane, len(self._lanes))
+        return found
+
+    def _device_detail(self, args: dict[str, Any]) -> int:
+        grid, block = args.get("grid"), args.get("block")
+        threads = ABSENT
+        if isinstance(grid, list) and isinstance(block, list):
+            threads = 1
+            for size in (*grid, *block):
+                threads *= max(1, _whole(size))
+        size = _whole(args.get("bytes"))
+        if "Collective name" in args:
+            return self._detail(args, threads=min(threads, _LARGEST), size_bytes=size)
+        if size == ABSENT and threads == ABSENT:
+            return ABSENT
+        key = f"{size},{threads}"
+        number = self._detail_keys.get(key)
+        if number is None:
+            number = self._detail_keys[key] = len(self._details)
+            self._details.append(Detail(size_bytes=size, threads=min(threads, _LARGEST)))
+        return number
+
+    def _host_detail(self, args: dict[str, Any]) -> int:
+        if "Input Dims" in args or "Collective name" in args:
+            return self._detail(args)
+        return ABSENT
+
+    def _detail(self, args: dict[str, Any], **sizes: int) -> int:
+        key = repr([args.get(k) for k in _DETAIL_KEYS]) + repr(sizes)
+        number = self._detail_keys.get(key)
+        if number is not None:
+            return number
+        types = args.get("Input type")
+        elements = max(_whole(args.get("In msg nelems")), _whole(args.get("Out msg nelems")))
+        number = self._detail_keys[key] = len(self._details)
+        self._details.append(Detail(
+            dims=args.get("Input Dims"),
+            types=tuple(str(t) for t in types) if isinstance(types, list) else (),
+            strides=args.get("Input Strides"), concrete=args.get("Concrete Inputs"),
+            collective=str(args.get("Collective name", "")), elements=elements,
+            dtype=str(args.get("dtype", "")), ranks=_whole(args.get("Group size")), **sizes,
+        ))  # fmt: skip
+        return number
+
+    def _flush(self) -> None:
+        columns = zip(*self._rows, strict=True) if self._rows else ([] for _ in COLUMNS)
+        for chunks, column, dtype in zip(self._chunks, columns, COLUMNS.values(), strict=True):
+            chunks.append(np.array(column, dtype=dtype))
+        self._rows.clear()
+
+    def table(self) -> EventTable:
+        """All events taken; the builder is empty afterwards."""
+        self._flush()
+        columns = {}
+        for name, chunks in zip(COLUMNS, self._chunks, strict=True):
+            columns[name] = np.concatenate(chunks)
+            chunks.clear()
+        return EventTable(columns, list(self._names), list(self._lanes), self._details)
+
+
+def _whole(value: object) -> int:
+    """An id or size; -1 when it is none."""
+    return value if isinstance(value, int) and -_LARGEST < value < _LARGEST else ABSENT
+
+
+def _last_word(label: str) -> str:
+    """`7` of `stream 7`, as older releases name streams."""
+    return label.rpartition(" ")[2]

@@ -1,0 +1,72 @@
+"""Which op contains which: the calls of each host thread as a forest, by time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.traces.kineto.events import ABSENT, EventTable
+
+Longs = NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class OpTree:
+    """Nested events of the host; N of them."""
+
+    events: EventTable
+    """By start, longer ones first."""
+    parent: Longs
+    """(N,) index of the innermost event around each, -1 for outermost ones."""
+
+    def innermost(self, lanes: Longs, times: Longs) -> Longs:
+        """Index of the innermost event of a lane at a time, -1 where there is none.
+
+        Args:
+            lanes: (M,) numbers of lanes.
+            times: (M,) nanoseconds.
+        """
+        found = np.full(len(times), ABSENT, dtype=np.int64)
+        starts, ends = self.events["ts_ns"], self.events.end_ns
+        for lane in np.unique(lanes):
+            here = np.flatnonzero(self.events["lane"] == lane)
+            asked = np.flatnonzero(lanes == lane)
+            if len(here) == 0:
+                continue
+            place = np.searchsorted(starts[here], times[asked], side="right") - 1
+            current = np.where(place >= 0, here[np.maximum(place, 0)], ABSENT)
+            while True:
+                over = (current != ABSENT) & (ends[current] < times[asked])
+                if not over.any():
+                    break
+                current[over] = self.parent[current[over]]
+            found[asked] = current
+        return found
+
+    def ancestors_where(self, mark: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """(N,) whether an event or one around it is marked."""
+        found = mark.copy()
+        current = self.parent.copy()
+        while (current != ABSENT).any():
+            some = current != ABSENT
+            found[some] |= mark[current[some]]
+            current[some] = self.parent[current[some]]
+        return found
+
+
+def op_tree(events: EventTable) -> OpTree:
+    """The forest of events that `EventTable.of` sorted."""
+    parent = np.full(len(events), ABSENT, dtype=np.int64)
+    starts, ends = events["ts_ns"].tolist(), events.end_ns.tolist()
+    lanes = events["lane"].tolist()
+    stacks: dict[int, list[int]] = {}
+    for i, start in enumerate(starts):
+        stack = stacks.setdefault(lanes[i], [])
+        while stack and (ends[stack[-1]] <= start or ends[stack[-1]] < ends[i]):
+            stack.pop()
+        if stack:
+            parent[i] = stack[-1]
+        stack.append(i)
+    return OpTree(events, parent)
