@@ -19,6 +19,7 @@ setup(
         "predictor._weights": ["*/*.json", "*/*.safetensors", "*/*.md"],
         "predictor._timm_graphs": ["*.parquet"],
         "predictor._gptbench_graphs": ["*.parquet"],
+        "predictor.traces.measure": ["grids/*.toml"],
         "predictor.fit": ["*.toml", "*.csv"],
         "predictor.hardware": ["*.toml", "*.csv", "*/*.toml", "*/*.csv"],
     },

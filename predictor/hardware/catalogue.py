@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from predictor.errors import UnknownDeviceError
+from predictor.errors import DeviceFileError, UnknownDeviceError
 from predictor.hardware.device import Device
 from predictor.hardware.fields import FIELDS
 from predictor.hardware.names import PACKAGE_DIES, NameIndex
@@ -62,6 +62,29 @@ def load_catalogue() -> Mapping[str, Device]:
     return _load().devices
 
 
+_adopted: dict[str, Device] = {}
+
+
+def adopt_device(device: Device) -> None:
+    """Let rows of this process name a device that comes with their data, not in the catalogue.
+
+    Raises:
+        DeviceFileError: another device has its id.
+    """
+    held = {**load_catalogue(), **_adopted}.get(device.id)
+    if held is not None and held != device:
+        raise DeviceFileError(
+            f"two device files, or one and the catalogue, call different devices {device.id!r}: "
+            "rename one"
+        )
+    _adopted[device.id] = device
+
+
+def adopted_devices() -> Mapping[str, Device]:
+    """Devices that came with data, by id."""
+    return MappingProxyType(_adopted)
+
+
 def load_aliases() -> Mapping[str, tuple[str, ...]]:
     """Other names of each device by id; `dataset/name` is the name that one data set uses."""
     return _load().aliases
@@ -98,6 +121,8 @@ def resolve_device(
         from predictor.hardware.device_file import load_device_file
 
         return load_device_file(Path(name))
+    if name in _adopted:
+        return _adopted[name]
     catalogue = _load()
     if not name.strip():
         raise UnknownDeviceError(f"the device name is empty; {_REMEDY}")

@@ -6,6 +6,7 @@ The format is documented in docs/devices.md.
 from __future__ import annotations
 
 import difflib
+import json
 import tomllib
 from collections.abc import Mapping
 from functools import cache
@@ -13,7 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from predictor.errors import DeviceFileError, UnknownDeviceError
-from predictor.hardware.catalogue import device_from_row, load_catalogue, resolve_device
+from predictor.hardware.catalogue import (
+    adopt_device,
+    device_from_row,
+    load_catalogue,
+    resolve_device,
+)
 from predictor.hardware.consistency import contradictions
 from predictor.hardware.device import Device
 from predictor.hardware.fields import DTYPE_TOKENS, FIELDS, PEAK_FIELDS, unit_hint
@@ -53,6 +59,32 @@ def load_device_file(path: Path) -> Device:
     if problems := contradictions(device, given=frozenset(row), inherited=base_name is not None):
         raise DeviceFileError(f"{path}: {'; '.join(problems)}")
     return device
+
+
+def adopt_device_file(path: Path) -> Device:
+    """Read a device file that comes with rows, so that they may call the device by its id.
+
+    Raises:
+        DeviceFileError: as `load_device_file`, or another device has the id.
+    """
+    device = load_device_file(path)
+    adopt_device(device)
+    return device
+
+
+def device_file_text(device: Device) -> str:
+    """A device as its file: read again it is the same."""
+    lines = []
+    for name in ("id", *(n for n in FIELDS if n != "id")):
+        value = getattr(device, name)
+        if value is None or value == () or (name == "scope" and value == "device"):
+            continue
+        if isinstance(value, tuple):
+            value = list(value)
+        if isinstance(value, float) and FIELDS[name].whole:
+            value = int(value)
+        lines.append(f"{name} = {json.dumps(value, ensure_ascii=False)}")
+    return "\n".join(lines) + "\n"
 
 
 def _parsed(path: Path) -> Mapping[str, object]:

@@ -17,6 +17,8 @@ from predictor.errors import DataError
 if TYPE_CHECKING:
     import pandas as pd
 
+DEVICE_FILE = ".device.toml"
+"""What a device file ends in that stands beside rows and describes a device of theirs."""
 GZIP_MAGIC = b"\x1f\x8b"
 _REMEDY = "fetch the file again, or remove it"
 

@@ -8,6 +8,7 @@
 | `graphs.parquet` | kernels of each op graph, in stream order, with node, class and repetitions |
 | `graph_nodes.parquet` | all nodes of each op graph, those that launch nothing too |
 | `graph_edges.parquet` | data edges between the kernels of a graph |
+| `ID.device.toml` | a device of the rows that the catalogue does not have |
 | `rejects.json` | refused rows: file, row, column, value and rule, and the count by rule |
 | `report.json` | schema version, rows kept, dropped and flagged by rule, files read with SHA-256 |
 
@@ -25,7 +26,9 @@ from typing import TYPE_CHECKING, Any
 
 from predictor.atomic import replacing_folder, write_text
 from predictor.errors import DataError
-from predictor.traces.files import SourceFile, content_of, parse_json
+from predictor.hardware.catalogue import adopted_devices
+from predictor.hardware.device_file import adopt_device_file, device_file_text
+from predictor.traces.files import DEVICE_FILE, SourceFile, content_of, parse_json
 from predictor.traces.graph_tables import GRAPH_TABLES, graphs_from_tables, graphs_to_tables
 from predictor.traces.import_report import ImportReport
 from predictor.traces.merge import merged
@@ -90,6 +93,9 @@ def write_imported(source: str, parts: Iterable[Imported], out: Path) -> ImportR
                         )
         for name, frame in graphs_to_tables(graphs).items():
             frame.to_parquet(folder / f"{name}.parquet", index=False, compression="zstd")
+        for device in report.by_device.keys() & adopted_devices().keys():
+            text = device_file_text(adopted_devices()[device])
+            write_text(folder / f"{device}{DEVICE_FILE}", text)
         rejects = {"dropped": dict(report.dropped), "first_of_file_and_rule": report.rejects}
         _write_json(rejects, folder / REJECTS)
         _write_json(report.to_json(), folder / REPORT)
@@ -116,6 +122,8 @@ def read_parts(folder: Path) -> Iterator[Imported]:
         raise DataError(f"{folder}: no import (no {REPORT}); make one with `predictor import`")
     if report.get("schema_version") != SCHEMA_VERSION:
         raise _other_version(folder, report)
+    for path in folder.glob(f"*{DEVICE_FILE}"):
+        adopt_device_file(path)
     rejects = parse_json(content_of(folder / REJECTS, REJECTS), REJECTS)
     small = [name for name in (*TABLES, *GRAPH_TABLES) if name != "kernels"]
     tables = {name: _read(folder / f"{name}.parquet") for name in small}

@@ -29,7 +29,7 @@ from predictor.errors import DataError
 from predictor.features.table import CONTEXTS
 from predictor.graph.ir import DTYPE_BYTES, PHASES
 from predictor.graph.ops import DIM_NAMES, OPS
-from predictor.hardware.catalogue import load_catalogue
+from predictor.hardware.catalogue import adopted_devices, load_catalogue
 from predictor.hardware.peaks import MATRIX_CLASSES, has_hardware_path
 from predictor.traces.schema import TABLES, Imported, column_kind, empty_table
 
@@ -169,8 +169,9 @@ def _kernel_findings(rows: pd.DataFrame, numbers: dict[str, NDArray[Any]]) -> It
 
 
 def known_devices() -> frozenset[str]:
-    """Ids of the catalogue that a row may name: framework devices, not packages."""
-    return frozenset(i for i, d in load_catalogue().items() if d.scope != "package")
+    """Ids that a row may name: framework devices, not packages, and devices that came with data."""
+    catalogue = frozenset(i for i, d in load_catalogue().items() if d.scope != "package")
+    return catalogue | adopted_devices().keys()
 
 
 def _outside(column: pd.Series[str], allowed: Collection[str]) -> Mask:
@@ -179,7 +180,7 @@ def _outside(column: pd.Series[str], allowed: Collection[str]) -> Mask:
 
 def _without_path(rows: pd.DataFrame) -> Mask:
     """Matrix products in a dtype that the device has no hardware path for."""
-    devices = load_catalogue()
+    devices = {**load_catalogue(), **adopted_devices()}
     matrix = [name for name, op in OPS.items() if op.op_class in MATRIX_CLASSES]
     bad = np.zeros(len(rows), dtype=bool)
     pairs = rows[["device", "dtype"]].drop_duplicates()

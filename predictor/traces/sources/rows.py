@@ -7,7 +7,7 @@ a backward pass or an optimizer. Rules, each counted where it drops a row:
 * `missing_value`: a required cell is empty;
 * `not_a_number`: a number is written as something else;
 * `unknown_device`: no device, or several, answer to the name (catalogue ids and names as a vendor's
-  runtime prints them do);
+  runtime prints them do, and ids of the device files `*.device.toml` beside the rows);
 * `dimension_missing`: the op needs a dimension that the row does not give;
 * `dimension_not_of_op`: the row gives one that the op does not have;
 * `dimension_not_plausible`: a dimension is not whole, or beyond every tensor;
@@ -24,9 +24,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from predictor.hardware.device_file import adopt_device_file
 from predictor.traces.schema import Imported
 from predictor.traces.sources.rows_columns import schema_names, table_of
-from predictor.traces.sources.rows_files import FOLDER, RowFile, row_files
+from predictor.traces.sources.rows_files import FOLDER, RowFile, device_files, row_files
 from predictor.traces.sources.rows_kernels import complete_kernels, flag_below_floor
 from predictor.traces.sources.rows_tables import UNSTATED, checked_rows, schema_rows
 from predictor.traces.validate import keep_valid
@@ -51,8 +52,11 @@ def parts(data: Path) -> Iterator[Imported]:
 
     Raises:
         DataError: nothing is there, a file cannot be read, or its columns are not the schema's.
+        DeviceFileError: a device file beside the rows breaks a rule.
     """
     files, left_out = row_files(data)
+    for path in device_files(data):
+        adopt_device_file(path)
     for file in files:
         yield from _file_parts(file, left_out)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from predictor.errors import DataError
-from predictor.traces.files import GZIP_MAGIC, LayoutNotFoundError, SourceFile
+from predictor.traces.files import DEVICE_FILE, GZIP_MAGIC, LayoutNotFoundError, SourceFile
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,9 +83,19 @@ def row_files(data: Path) -> tuple[list[RowFile], dict[str, str]]:
         )
     names = {p.name for p in tables}
     copies = [p for p in tables if p.name.endswith(".gz") and p.name.removesuffix(".gz") in names]
-    left_out = {p.name: OTHER for p in found if p not in tables}
+    known = {*tables, *device_files(folder)}
+    left_out = {p.name: OTHER for p in found if p not in known}
     left_out |= {p.name: COPY for p in copies}
     return [RowFile(path=p, name=p.name) for p in tables if p not in copies], left_out
+
+
+def device_files(data: Path) -> list[Path]:
+    """Device files that stand beside the rows at `data`: they describe devices that rows name."""
+    if data.is_file():
+        own = data.parent / f"{data.name.partition('.')[0]}{DEVICE_FILE}"
+        return [own] if own.is_file() else []
+    folder = data / FOLDER if (data / FOLDER).is_dir() else data
+    return sorted(folder.glob(f"*{DEVICE_FILE}"))
 
 
 def _is_import(folder: Path) -> bool:

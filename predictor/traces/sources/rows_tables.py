@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.errors import UnknownDeviceError
-from predictor.hardware.catalogue import resolve_device
+from predictor.hardware.catalogue import adopted_devices, resolve_device
 from predictor.traces.schema import TABLES, Imported, column_kind, filled
 from predictor.traces.sources.rows_columns import REQUIRED
 
@@ -42,7 +42,8 @@ def checked_rows(chunk: pd.DataFrame, table: str, file: str, out: Imported) -> p
         good = np.isfinite(values) | (rows[column] == "").to_numpy()
         rows = keep(rows, good, file, out, column, "not_a_number")
     rows = rows.assign(**{c: _number(rows[c]) for c in numbers})
-    ids = {name: _device_id(name) for name in rows["device"].unique()}
+    own = adopted_devices()
+    ids = {name: name if name in own else _device_id(name) for name in rows["device"].unique()}
     known = rows["device"].map(ids).fillna("").to_numpy(dtype=object)
     rows = keep(rows, known != "", file, out, "device", "unknown_device")
     return rows.assign(device=known[known != ""])

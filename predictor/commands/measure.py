@@ -1,0 +1,97 @@
+"""`predictor measure`: times on the device at hand, as rows that train like any others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from predictor.commands import options
+from predictor.commands.later import refuse_given
+from predictor.commands.output import check_files, note, say
+from predictor.errors import DataError, NotYetError
+
+_Device = Annotated[str, typer.Option("--device", metavar="cpu|cuda", help="What is measured.")]
+
+
+def measure(
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Rows to write (.parquet).")],
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TARGET]", help="A program: zoo name, timm:NAME, file.py:function."
+        ),
+    ] = None,
+    kernels: Annotated[
+        str | None,
+        typer.Option(
+            "--kernels",
+            metavar="GRID",
+            help="Kernels: quick, full, cuda, or a grid file (.toml, .csv).",
+        ),
+    ] = None,
+    device: _Device = "cpu",
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--as", metavar="ID|FILE", help="What rows call the device; found out when not given."
+        ),
+    ] = None,
+    train: options.Train = False,
+    batch: options.Batch = None,
+    seq: options.Seq = None,
+    dtype: options.Dtype = None,
+    optimizer: options.Optimizer = None,
+    tf32: options.Tf32 = False,
+    threads: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Threads of a CPU; one a core.")
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(metavar="S", min=0.001, help="Sampling time of one kernel or phase.")
+    ] = 0.15,
+    minutes: Annotated[
+        float | None, typer.Option(metavar="M", min=0.01, help="Stop after this time.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the rows that FILE holds.")
+    ] = False,
+    suggest: Annotated[int | None, typer.Option(metavar="N", help="Not yet.")] = None,
+    compile_: options.Compile = False,
+) -> None:
+    """Measure kernels of a grid, or a whole program with the kernels inside its step."""
+    refuse_given(suggest=suggest, compile=compile_)
+    check_files(out=out)
+    if (target is None) == (kernels is None):
+        raise typer.BadParameter("give a program (TARGET) or a grid of kernels (--kernels)")
+    if out.suffix != ".parquet":
+        raise typer.BadParameter(f"{str(out)!r}: rows are written as .parquet", param_hint="--out")
+    from predictor.traces.measure.session import MeasureSession
+
+    session = MeasureSession.open(
+        out, device=_device_type(device), name=name, threads=threads, tf32=tf32, seconds=seconds,
+        minutes=minutes, resume=resume,
+    )  # fmt: skip
+    note(session.greeting())
+    if kernels is not None:
+        given = {"--train": train, "--batch": batch, "--seq": seq, "--dtype": dtype,
+                 "--optimizer": optimizer}  # fmt: skip
+        unused = next((flag for flag, value in given.items() if value), None)
+        if unused is not None:
+            raise typer.BadParameter(f"{unused} is for a program, not for a grid")
+        say(session.kernels(kernels))
+        return
+    raise NotYetError("measuring a program does not work yet; --kernels GRID measures kernels")
+
+
+def _device_type(name: str) -> Literal["cpu", "cuda"]:
+    if name == "cpu":
+        return "cpu"
+    if name == "cuda":
+        return "cuda"
+    raise DataError(f"--device {name!r}: measured is what is here: cpu or cuda")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command("measure")(measure)

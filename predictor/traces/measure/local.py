@@ -1,0 +1,126 @@
+"""The device at hand: what rows call it, its clock, its cache, its software."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from predictor.errors import DeviceFileError, UnknownDeviceError
+from predictor.hardware.catalogue import resolve_device
+from predictor.hardware.device import Device
+from predictor.hardware.probe import Processor, device_of, processor
+from predictor.traces.measure.timer import Clock, CudaClock, WallClock
+
+DeviceType = Literal["cpu", "cuda"]
+LICENCE = "Apache-2.0"
+_UNKNOWN_CACHE_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalDevice:
+    """One device of this machine, ready to be measured."""
+
+    type: DeviceType
+    device: Device
+    clock: Clock
+    cache_bytes: int
+    """Last-level cache."""
+    threads: int
+    """Threads of the framework's own pool (CPU)."""
+    tf32: bool = False
+    """Whether fp32 products may take TF32 (CUDA)."""
+
+    def facts(self) -> Mapping[str, Any]:
+        """Columns that all rows of the device share."""
+        import torch
+
+        return {
+            "device": self.device.id, "framework": "pytorch",
+            "framework_version": torch.__version__.partition("+")[0], "execution": "eager",
+            "tf32": ("on" if self.tf32 else "off") if self.type == "cuda" else "",
+            "licence": LICENCE,
+        }  # fmt: skip
+
+
+def local_device(
+    type_: DeviceType,
+    *,
+    name: str | Path | None = None,
+    threads: int | None = None,
+    tf32: bool = False,
+) -> LocalDevice:
+    """The device of this machine.
+
+    Args:
+        type_: `cpu` or `cuda`.
+        name: what rows call it: a catalogue id or a device file; found out when not given.
+        threads: of the framework's pool on a CPU; one a core when not given.
+        tf32: allow TF32 in fp32 products (CUDA).
+
+    Raises:
+        UnknownDeviceError: it is not here, or the catalogue does not know it and no name is given.
+        DeviceFileError: the device file breaks a rule, or is of another kind of device.
+    """
+    import torch
+
+    if type_ == "cuda":
+        if not torch.cuda.is_available():
+            raise UnknownDeviceError("no CUDA device here: measure with --device cpu")
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+        torch.backends.cudnn.allow_tf32 = tf32
+        facts = torch.cuda.get_device_properties(0)
+        device = resolve_device(name or facts.name, units=facts.multi_processor_count)
+        cache = int(getattr(facts, "L2_cache_size", 0)) or _UNKNOWN_CACHE_BYTES
+        clock: Clock = CudaClock()
+        count = torch.get_num_threads()
+    else:
+        at_hand = processor()
+        count = threads or at_hand.cores
+        torch.set_num_threads(count)
+        device = resolve_device(name) if name is not None else _processor_device(at_hand)
+        cache = at_hand.last_level_cache_bytes or _UNKNOWN_CACHE_BYTES
+        clock = WallClock()
+    if (device.kind == "cpu") != (type_ == "cpu"):
+        raise DeviceFileError(f"{device.id} is a {device.kind}, and --device {type_} is measured")
+    return LocalDevice(
+        type=type_, device=device, clock=clock, cache_bytes=cache, threads=count, tf32=tf32
+    )
+
+
+def stream_gbps(cache_bytes: int, *, repeats: int = 7) -> float:
+    """Best bandwidth of reading and of copying a buffer far larger than the cache (CPU), GB/s."""
+    import time
+
+    import torch
+
+    source = torch.ones(max(2**26, 4 * cache_bytes) // 4)
+    target = torch.empty_like(source)
+    best = 0.0
+    ways: tuple[tuple[int, Callable[..., object]], ...] = (
+        (1, partial(torch.sum, source)),
+        (2, partial(target.copy_, source)),
+    )
+    for traffic, call in ways:
+        for _ in range(repeats):
+            start = time.perf_counter()
+            call()
+            seconds = time.perf_counter() - start
+            best = max(best, traffic * source.numel() * 4 / seconds * 1e-9)
+    return best
+
+
+def _processor_device(found: Processor) -> Device:
+    """The catalogue's row of the processor where it knows its rates, else a device made here."""
+    try:
+        known = resolve_device(found.name, units=found.cores)
+    except UnknownDeviceError:
+        known = None
+    if known is not None and None not in (
+        known.memory_bw_gbps, known.peak_fp32_tflops, known.peak_bf16_tflops,
+    ):  # fmt: skip
+        return known
+    cache = found.last_level_cache_bytes or _UNKNOWN_CACHE_BYTES
+    return device_of(found, stream_gbps=stream_gbps(cache))

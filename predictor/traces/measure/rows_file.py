@@ -1,0 +1,146 @@
+"""The file that a measurement writes as it goes: rows so far, whole at any moment.
+
+A Parquet file in the columns of own rows (docs/data.md); what the importer has no column for (which
+points are done, what was refused, under which conditions) stands in the file's metadata.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from predictor.atomic import replacing_file
+from predictor.errors import DataError
+from predictor.graph.ops import DIM_NAMES
+from predictor.traces.schema import TABLES, column_kind
+from predictor.traces.sources.rows_columns import SET_BY_IMPORT
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+META = b"predictor.measure"
+_MISSING: Mapping[str, Any] = {"text": "", "integer": -1, "number": math.nan}
+_DTYPES: Mapping[str, str] = {"text": "str", "integer": "int64", "number": "float64"}
+WRITE_SECONDS = 20.0
+"""How long measured rows may be in memory alone."""
+
+
+class RowsFile:
+    """Rows of one table, kept on disk.
+
+    Args:
+        path: the file; its folder is made when missing.
+        table: `kernels` or `steps`.
+        resume: go on with the rows that are there.
+
+    Raises:
+        DataError: the file is there and `resume` is not given, or it is another measurement's.
+    """
+
+    def __init__(self, path: Path, table: str, *, resume: bool = False) -> None:
+        self.path, self.table = path, table
+        self.facts: dict[str, Any] = {}
+        """What is said of all rows: the device, the software, the conditions."""
+        self._rows: list[Mapping[str, Any]] = []
+        self._keys: dict[str, int] = {}
+        self._refused: dict[str, str] = {}
+        self._written = time.monotonic()
+        if path.exists():
+            if not resume:
+                raise DataError(f"{path} exists: name another file, or go on with it (--resume)")
+            self._read()
+
+    @property
+    def rows(self) -> int:
+        """Number of rows so far."""
+        return len(self._rows)
+
+    @property
+    def refused(self) -> Counter[str]:
+        """Points that gave no row, by reason."""
+        return Counter(self._refused.values())
+
+    @property
+    def refused_points(self) -> Mapping[str, str]:
+        """Reason by point."""
+        return self._refused
+
+    def flags(self) -> Counter[str]:
+        """Rows by flag; sound ones have the empty flag."""
+        return Counter(str(row.get("flag", "")) for row in self._rows)
+
+    def done(self, key: str) -> bool:
+        """Whether a point was measured or refused."""
+        return key in self._keys or key in self._refused
+
+    def add(self, key: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Keep the rows of a point, and write the file when it is time."""
+        self._keys[key] = len(rows)
+        self._rows.extend(rows)
+        self._refused.pop(key, None)
+        self._maybe_write()
+
+    def refuse(self, key: str, reason: str) -> None:
+        """Note that a point gave no number that can be trusted."""
+        self._refused[key] = reason
+        self._maybe_write()
+
+    def frame(self) -> pd.DataFrame:
+        """The rows as a table of own rows."""
+        import pandas as pd
+
+        columns = [c for c in TABLES[self.table] if c not in SET_BY_IMPORT]
+        kinds = {c: column_kind(c) for c in columns}
+        values = {c: [row.get(c, _MISSING[kinds[c]]) for row in self._rows] for c in columns}
+        return pd.DataFrame(values).astype({c: _DTYPES[kinds[c]] for c in columns})
+
+    def write(self) -> None:
+        """Write everything, whole or not at all."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        table = pa.Table.from_pandas(self.frame(), preserve_index=False)
+        kept = {"keys": self._keys, "refused": self._refused, "facts": self.facts}
+        meta = {**(table.schema.metadata or {}), META: json.dumps(kept).encode()}
+        with replacing_file(self.path) as temporary:
+            pq.write_table(table.replace_schema_metadata(meta), temporary, compression="zstd")
+        self._written = time.monotonic()
+
+    def _maybe_write(self) -> None:
+        if time.monotonic() - self._written >= WRITE_SECONDS:
+            self.write()
+
+    def _read(self) -> None:
+        frame, kept = read_rows(self.path)
+        names = [f"dim_{d}" for d in DIM_NAMES] if self.table == "kernels" else ["measure"]
+        if not set(names) <= set(frame.columns):
+            raise DataError(f"{self.path}: not a file of {self.table}; name another file")
+        self._rows = [
+            {str(k): v for k, v in row.items() if v != "" and v == v}
+            for row in frame.to_dict("records")
+        ]
+        self._keys, self._refused, self.facts = kept["keys"], kept["refused"], kept["facts"]
+
+
+def read_rows(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Rows of a measured file, and what its metadata says.
+
+    Raises:
+        DataError: it is no file that was measured here.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{path}: not readable as Parquet ({error})") from error
+    meta = (table.schema.metadata or {}).get(META)
+    if meta is None:
+        raise DataError(f"{path}: no file of `predictor measure`; name another file")
+    return table.to_pandas(), json.loads(meta)

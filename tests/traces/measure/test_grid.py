@@ -1,0 +1,92 @@
+"""Grids: named ones, files, combinations and draws, and what is wrong with a grid."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from predictor.errors import DataError
+from predictor.traces.measure.grid import Point, grid_names, read_grid
+
+
+def write(folder: Path, text: str, name: str = "grid.toml") -> str:
+    path = folder / name
+    path.write_text(text)
+    return str(path)
+
+
+def test_every_combination_once(tmp_path):
+    grid = write(
+        tmp_path,
+        '[[points]]\nkind = ["add", "mul"]\ndtype = ["fp32", "bf16"]\ncache = ["warm", "cold"]\n'
+        "numel = [8, 8, 16]\n",
+    )
+    points = read_grid(grid)
+    assert len(points) == 2 * 2 * 2 * 2
+    assert len({p.key for p in points}) == 16
+    assert points[0] == Point(kind="add", dtype="fp32", sizes={"numel": 8}, cold=False)
+
+
+def test_shapes_belong_together(tmp_path):
+    grid = write(
+        tmp_path,
+        '[[points]]\nkind = "linear"\nm = [1, 2]\nshapes = [{n = 3, k = 4}, {n = 5, k = 6}]\n',
+    )
+    assert [(p.sizes["m"], p.sizes["n"], p.sizes["k"]) for p in read_grid(grid)] == [
+        (1, 3, 4), (2, 3, 4), (1, 5, 6), (2, 5, 6),
+    ]  # fmt: skip
+
+
+def test_draws_stay_within_range_and_bound_and_are_the_same_again(tmp_path):
+    grid = write(
+        tmp_path,
+        '[[points]]\nkind = "linear"\ncount = 200\nmost = 1e6\nbounded = ["m", "n"]\n'
+        "m = {from = 1, to = 4096}\nn = {from = 8, to = 4096}\nk = [64, 100]\n",
+    )
+    points = read_grid(grid)
+    assert points == read_grid(grid)
+    assert len(points) > 190
+    assert all(p.sizes["m"] * p.sizes["n"] <= 1e6 for p in points)
+    assert all(1 <= p.sizes["m"] <= 4096 and 8 <= p.sizes["n"] <= 4096 for p in points)
+    assert {p.sizes["k"] for p in points} == {64, 100}
+    odd = sum(p.sizes["n"] % 8 != 0 for p in points)
+    assert 0.2 < odd / len(points) < 0.8
+
+
+def test_csv(tmp_path):
+    grid = write(tmp_path, "kind,dtype,cache,m,n,k,numel\nlinear,bf16,,2,3,4,\nadd,,cold,,,,9\n",
+                 "grid.csv")  # fmt: skip
+    assert read_grid(grid) == [
+        Point(kind="linear", dtype="bf16", sizes={"m": 2, "n": 3, "k": 4}),
+        Point(kind="add", dtype="fp32", sizes={"numel": 9}, cold=True),
+    ]
+
+
+@pytest.mark.parametrize("name", grid_names())
+def test_named_grids_are_sound(name):
+    assert len(read_grid(name)) > 100
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[[points]]\nkind = "ad"\nnumel = 8\n', r"points 1: no kind of kernel 'ad'"),
+        ('[[points]]\nkind = "add"\nsize = 8\n', r"points 1: kind 'add' has no size 'size'"),
+        ('[[points]]\nkind = "add"\ndtype = "fp8"\nnumel = 8\n', "does not run in 'fp8'"),
+        ('[[points]]\nkind = "add"\ncache = "hot"\nnumel = 8\n', "cache 'hot' is unknown"),
+        ('[[points]]\nkind = "add"\nnumel = {from = 1, to = 8}\n', "numel is a range: give count"),
+        ('[[points]]\nkind = "add"\ncount = 1\nmost = 1\nnumel = [8]\n', "no draw is within most"),
+        ("[points]\n", "a grid is a list"),
+        ("points = []\n", "no points"),
+        ("points = [\n", "not TOML"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path, text, message):
+    with pytest.raises(DataError, match=message):
+        read_grid(write(tmp_path, text))
+
+
+def test_unknown_grids_are_named():
+    with pytest.raises(DataError, match=r"no grid 'ful'; known: .*quick"):
+        read_grid("ful")

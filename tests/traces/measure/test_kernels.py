@@ -1,0 +1,151 @@
+"""A run over a grid: rows, flags, refusals, and going on where it stopped."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from predictor.errors import DataError
+from predictor.hardware.catalogue import resolve_device
+from predictor.traces.measure.conditions import Load
+from predictor.traces.measure.grid import Point
+from predictor.traces.measure.kernels import RETRIES, KernelRun, flag_of
+from predictor.traces.measure.rows_file import RowsFile, read_rows
+from predictor.traces.measure.timer import Timing
+from predictor.traces.merge import merged
+from predictor.traces.sources.rows import parts
+
+QUIET = Load(seconds=1.0, other_cores=0.01, stolen=0.0)
+BUSY = Load(seconds=1.0, other_cores=0.9, stolen=0.0)
+STEADY = Timing(median_us=100.0, spread_us=1.0, half_width=0.01, samples=9, calls=1)
+WILD = Timing(median_us=100.0, spread_us=9.0, half_width=0.2, samples=9, calls=1)
+POINTS = [
+    Point(kind="linear", dtype="fp32", sizes={"m": 8, "n": 4, "k": 16}),
+    Point(kind="add", dtype="bf16", sizes={"numel": 4096}, cold=True),
+    Point(kind="conv", dtype="fp32", sizes={"batch": 1, "c_in": 4, "c_out": 4, "size": 8}),
+    Point(kind="attention_backward", dtype="fp32",
+          sizes={"batch": 1, "heads": 2, "q_len": 4, "head_dim": 8}),
+    Point(kind="adamw", dtype="fp32", sizes={"numel": 64, "tensors": 2}),
+]  # fmt: skip
+
+
+class Watch:
+    """A load that is told beforehand, window by window; quiet after that."""
+
+    def __init__(self, *loads: Load) -> None:
+        self.loads = list(loads)
+
+    def seconds(self) -> float:
+        return math.inf
+
+    def look(self) -> Load:
+        return self.loads.pop(0) if self.loads else QUIET
+
+
+def run(device, limits, path: Path, points, *, resume=False, watch=None) -> RowsFile:
+    rows = RowsFile(path, "kernels", resume=resume)
+    kernel_run = KernelRun(device, rows, limits)
+    kernel_run._watch = watch or Watch()
+    assert kernel_run.run(points)
+    return rows
+
+
+def test_rows_are_own_rows_that_the_importer_keeps(device, limits, tmp_path):
+    run(device, limits, tmp_path / "rows.parquet", POINTS)
+    data = merged(parts(tmp_path))
+    assert not data.dropped
+    rows = data.kernels
+    assert rows["op"].tolist() == ["linear", "add", "conv", "attention_backward", "adamw"]
+    assert rows["phase"].tolist() == ["forward"] * 3 + ["backward", "optimizer"]
+    assert (rows["latency_us"] == 100.0).all() and (rows["context"] == "isolated").all()
+    assert rows["flag"].tolist() == ["", "cold_cache", "", "", ""]
+    assert rows["layout"].tolist() == ["", "", "nchw", "", ""]
+    assert (rows["framework"] == "pytorch").all() and (rows["repeats"] == 14).all()
+    assert (rows["device"] == "amd-epyc-9004-2vcpu").all()
+    linear = rows.iloc[0]
+    assert [linear[f"dim_{d}"] for d in ("batch", "m", "n", "k")] == [1, 8, 4, 16]
+    assert linear["flops"] == 2 * 8 * 4 * 16 and linear["dim_rows"] == -1
+
+
+@pytest.mark.parametrize(
+    ("timing", "load", "cold", "flag"),
+    [(STEADY, QUIET, False, ""), (STEADY, QUIET, True, "cold_cache"), (WILD, QUIET, True, "noisy"),
+     (WILD, BUSY, False, "other_load"), (STEADY, None, False, ""),
+     (STEADY, Load(seconds=1.0, other_cores=0.0, stolen=0.1), False, "other_load")],
+)  # fmt: skip
+def test_the_gravest_flag_is_written(limits, timing, load, cold, flag):
+    assert flag_of(timing, limits, load, cold=cold) == flag
+
+
+def test_disturbed_points_are_measured_again(device, limits, tmp_path):
+    rows = run(device, limits, tmp_path / "a.parquet", POINTS[:1], watch=Watch(BUSY))
+    assert rows.flags() == {"": 1}
+    watch = Watch(*[BUSY] * (RETRIES + 1))
+    rows = run(device, limits, tmp_path / "b.parquet", POINTS[:1], watch=watch)
+    assert rows.flags() == {"other_load": 1}
+
+
+def test_what_cannot_be_measured_is_counted_with_its_reason(device, limits, tmp_path):
+    points = [
+        Point(kind="adamw", dtype="fp32", sizes={"numel": 2, "tensors": 2}, cold=True),
+        Point(kind="conv", dtype="fp32",
+              sizes={"batch": 1, "c_in": 4, "c_out": 4, "size": 8, "groups": 3}),
+        POINTS[0],
+    ]  # fmt: skip
+    rows = run(device, limits, tmp_path / "rows.parquet", points)
+    assert rows.rows == 1
+    assert rows.refused_points == {
+        points[0].key: "too_small_for_a_cold_cache", points[1].key: "CaptureError",
+    }  # fmt: skip
+
+
+def test_a_run_goes_on_where_it_stopped(device, limits, tmp_path):
+    path = tmp_path / "rows.parquet"
+    run(device, limits, path, POINTS[:2])
+    before, _ = read_rows(path)
+    rows = run(device, limits, path, POINTS, resume=True)
+    after, kept = read_rows(path)
+    assert rows.rows == len(POINTS) == len(after)
+    assert after.iloc[:2].equals(before)
+    assert set(kept["keys"]) == {p.key for p in POINTS}
+
+
+def test_a_file_is_not_written_over(device, limits, tmp_path):
+    path = tmp_path / "rows.parquet"
+    run(device, limits, path, POINTS[:1])
+    with pytest.raises(DataError, match="--resume"):
+        RowsFile(path, "kernels")
+    with pytest.raises(DataError, match="not a file of steps"):
+        RowsFile(path, "steps", resume=True)
+
+
+def test_an_interrupted_run_leaves_what_it_has(device, limits, tmp_path, monkeypatch):
+    path = tmp_path / "rows.parquet"
+    rows = RowsFile(path, "kernels")
+    kernel_run = KernelRun(device, rows, limits)
+    kernel_run._watch = Watch()
+    measure, calls = kernel_run._measure, []
+
+    def interrupted(point: Point, tries: int) -> None:
+        calls.append(point)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        measure(point, tries)
+
+    monkeypatch.setattr(KernelRun, "_measure", lambda self, *given: interrupted(*given))
+    with pytest.raises(KeyboardInterrupt):
+        kernel_run.run(POINTS)
+    frame, _ = read_rows(path)
+    assert frame["op"].tolist() == ["linear", "add"]
+
+
+def test_a_deadline_ends_a_run(device, limits, tmp_path):
+    rows = RowsFile(tmp_path / "rows.parquet", "kernels")
+    assert not KernelRun(device, rows, limits, deadline=0.0).run(POINTS)
+    assert rows.rows == 0 and rows.path.is_file()
+
+
+def test_the_device_is_the_catalogues(device):
+    assert device.facts()["device"] == resolve_device("amd-epyc-9004-2vcpu").id
