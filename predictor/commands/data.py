@@ -18,9 +18,11 @@ from predictor.errors import DataError, MissingExtraError, NotYetError, RecipeEr
 
 SOURCES: tuple[str, ...] = (
     "neusight", "timm", "gptbench", "steps", "rows", "aiconfigurator", "vidur", "aiter",
-    "deepbench",
+    "deepbench", "kineto",
 )  # fmt: skip
 """Public sources with an importer and a suite."""
+WIDE = 200
+"""Columns of an evaluation where it does not go to a terminal."""
 LATER_SOURCES: tuple[str, ...] = ("tpugraphs", "enzyme", "own")
 
 
@@ -28,10 +30,21 @@ def import_(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help=f"{', '.join(SOURCES)}.")],
     folder: Annotated[Path, typer.Argument(metavar="DIR|FILE", help="Data as published.")],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write.")],
+    device: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="kineto: device of profiler traces that name none."),
+    ] = None,
 ) -> None:
     """Public traces to the one schema (Parquet); prints what was kept and dropped, and why."""
     _check_source(source)
     _check_exists([folder])
+    if source == "kineto":
+        from predictor.commands.kineto import import_traces
+
+        import_traces(folder, out, device)
+        return
+    if device is not None:
+        raise DataError(f"--device is for profiler traces (kineto); {source} names its devices")
     from predictor.traces.sources.registry import import_source
 
     say(str(import_source(source, folder, out)))
@@ -87,7 +100,7 @@ def evaluate(
     if rows is not None:
         result.write_rows(rows)
     if json != "-":
-        show(result.view())
+        show(result.view(), WIDE)
 
 
 def _overrides(settings: list[str]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 import typer
 
 from predictor.atomic import write_text
-from predictor.report.text import MIN_WIDTH, plain_text
+from predictor.report.text import MIN_WIDTH, TEXT_WIDTH, plain_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 STDOUT = "-"
 
 
-def show(view: RenderableType) -> None:
-    """Print a view: with colour on a terminal, as plain wide text elsewhere."""
+def show(view: RenderableType, width: int = TEXT_WIDTH) -> None:
+    """Print a view: with colour on a terminal, as plain text of at most `width` elsewhere."""
     if sys.stdout.isatty():
         from rich.console import Console
 
@@ -30,7 +30,7 @@ def show(view: RenderableType) -> None:
         console.width = max(console.width, MIN_WIDTH)
         console.print(view)
     else:
-        say(plain_text(view))
+        say(plain_text(view, width))
 
 
 def say(text: str) -> None:

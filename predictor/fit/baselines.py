@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.fit.samples import KernelSamples, StepSamples
+from predictor.fit.samples import KernelSamples, NodeSamples
+from predictor.fit.step_samples import StepSamples
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 MAX_ROWS = 120_000
 """Rows that the boosted trees train on, drawn by a fixed seed: more changes little, costs time."""
 TREES = 300
+SEED = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,36 +27,60 @@ class BoostedTrees:
 
     model: Any
 
-    def kernel_us(
-        self, x: NDArray[np.float32], token: NDArray[np.int64], base_us: NDArray[np.float32]
-    ) -> NDArray[np.float64]:
-        """Time of each kernel, microseconds."""
-        log_ratio = self.model.predict(_inputs(x, token))
-        return np.asarray(base_us * np.exp(log_ratio), dtype=np.float64)
+    def kernel_us(self, samples: NodeSamples) -> NDArray[np.float64]:
+        """(N,) time of each kernel, microseconds."""
+        log_ratio = self.model.predict(_inputs(samples.x_NF.numpy(), samples.token_N.numpy()))
+        return np.asarray(samples.base_us_N.numpy() * np.exp(log_ratio), dtype=np.float64)
 
 
-def fit_trees(kernels: KernelSamples, steps: StepSamples | None, seed: int = 0) -> BoostedTrees:
-    """Boosted trees on isolated kernels and on in-step ops of a single kernel."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeRows:
+    """What boosted trees learn from: N kernels and log(time / base)."""
+
+    x_NF: NDArray[np.float32]
+    token_N: NDArray[np.int64]
+    log_ratio_N: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.token_N)
+
+
+def kernel_tree_rows(kernels: KernelSamples, chosen_N: NDArray[np.bool_]) -> TreeRows:
+    """Rows of kernels measured alone: at most `MAX_ROWS` of the chosen ones."""
+    at = np.flatnonzero(chosen_N)
+    if len(at) > MAX_ROWS:
+        at = at[np.random.default_rng(SEED).choice(len(at), MAX_ROWS, replace=False)]
+    ratio = kernels.measured_us_N.numpy()[at] / kernels.base_us_N.numpy()[at]
+    return TreeRows(
+        x_NF=kernels.x_NF.numpy()[at],
+        token_N=kernels.token_N.numpy()[at],
+        log_ratio_N=np.log(ratio),
+    )
+
+
+def op_tree_rows(steps: StepSamples, chosen_R: NDArray[np.bool_]) -> TreeRows:
+    """Rows of the chosen ops inside steps that are a single kernel."""
+    label, kernel = steps.label_K.numpy(), steps.kernel_K.numpy()
+    single = np.bincount(label, minlength=len(steps.op_us_R))[label] == 1
+    at = single & chosen_R[label] if len(label) else single
+    label, kernel = label[at], kernel[at]
+    ratio = steps.op_us_R.numpy()[label] / steps.base_us_N.numpy()[kernel]
+    return TreeRows(
+        x_NF=steps.x_NF.numpy()[kernel], token_N=steps.token_N.numpy()[kernel],
+        log_ratio_N=np.log(ratio),
+    )  # fmt: skip
+
+
+def fit_trees(parts: Sequence[TreeRows]) -> BoostedTrees:
+    """Boosted trees on the rows of all parts."""
     from sklearn.ensemble import HistGradientBoostingRegressor
 
-    x, token = kernels.x_NF.numpy(), kernels.token_N.numpy()
-    target = np.log(kernels.measured_us_N.numpy() / kernels.base_us_N.numpy())
-    if len(x) > MAX_ROWS:
-        chosen = np.random.default_rng(seed).choice(len(x), MAX_ROWS, replace=False)
-        x, token, target = x[chosen], token[chosen], target[chosen]
-    if steps is not None and len(steps.op_us_R):
-        label = steps.label_K.numpy()
-        single = np.bincount(label, minlength=len(steps.op_us_R))[label] == 1
-        kernel, label = steps.kernel_K.numpy()[single], label[single]
-        measured = steps.op_us_R.numpy()[label] / steps.base_us_N.numpy()[kernel]
-        x = np.concatenate([x, steps.x_NF.numpy()[kernel]])
-        token = np.concatenate([token, steps.token_N.numpy()[kernel]])
-        target = np.concatenate([target, np.log(measured)])
+    x = np.concatenate([_inputs(part.x_NF, part.token_N) for part in parts])
     model = HistGradientBoostingRegressor(
         loss="absolute_error", max_iter=TREES, learning_rate=0.1, max_leaf_nodes=63,
-        categorical_features=[x.shape[1]], random_state=seed,
+        categorical_features=[x.shape[1] - 1], random_state=SEED,
     )  # fmt: skip
-    model.fit(_inputs(x, token), target)
+    model.fit(x, np.concatenate([part.log_ratio_N for part in parts]))
     return BoostedTrees(model=model)
 
 

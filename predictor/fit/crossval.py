@@ -24,9 +24,10 @@ from predictor.fit.data import (
 from predictor.fit.fitting import fit_networks
 from predictor.fit.model_samples import banks_of, family_folds, model_samples
 from predictor.fit.recipe import Recipe
-from predictor.fit.samples import kernel_samples, step_samples
+from predictor.fit.samples import kernel_samples
 from predictor.fit.scoring import score_kernels, score_models, score_steps
 from predictor.fit.splits import Split, device_groups
+from predictor.fit.step_samples import step_samples
 from predictor.nn.ensemble import Ensemble
 from predictor.traces.schema import Imported
 

@@ -11,8 +11,9 @@ from predictor.errors import DataError
 from predictor.fit.fitting import FitData
 from predictor.fit.model_samples import banks_of, in_bank, model_samples
 from predictor.fit.recipe import Recipe
-from predictor.fit.samples import kernel_samples, step_samples
+from predictor.fit.samples import kernel_samples
 from predictor.fit.splits import Split
+from predictor.fit.step_samples import step_samples
 from predictor.traces.merge import merged
 from predictor.traces.schema import Imported
 from predictor.traces.sources.registry import read_source

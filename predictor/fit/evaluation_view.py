@@ -23,13 +23,17 @@ KERNEL_BASELINES: tuple[str, ...] = (
     "roofline",
     "gradient_boosting",
 )
-
 ALONE: tuple[str, ...] = ("isolated", "device")
 """Modes of kernels that were measured one by one."""
+LEGEND = (
+    "learned: share of the predicted time that the network speaks for; the rest is labelled "
+    "roofline. cover: share inside the 90% interval. *: fitted on some of these rows. "
+    "(in brackets: own error on the rows that have the baseline, where some lack it)"
+)
 
 
 def evaluation_view(evaluation: Evaluation) -> RenderableType:
-    """Steps, in-step ops and isolated kernels, then what was left out."""
+    """Steps, in-step ops and isolated kernels, then what was left out and what to know."""
     from rich.console import Group
     from rich.text import Text
 
@@ -48,7 +52,12 @@ def evaluation_view(evaluation: Evaluation) -> RenderableType:
     for title, rows, by, names in (
         ("whole steps", steps, ("device", "part", "phase"), STEP_BASELINES),
         ("ops inside steps", ops, ("device", "phase", "op_class"), KERNEL_BASELINES),
-        ("kernels alone by device", kernels, ("device", "part", "mode"), KERNEL_BASELINES),
+        (
+            "kernels alone by device",
+            kernels,
+            ("device", "part", "mode", "phase"),
+            KERNEL_BASELINES,
+        ),
         (
             "kernels alone by class",
             classes,
@@ -58,12 +67,16 @@ def evaluation_view(evaluation: Evaluation) -> RenderableType:
     ):
         if rows:
             parts += [Text(), _table(title, rows, by, names)]
-    parts.append(Text("baseline (n: own error) where fewer rows have the baseline"))
+    parts += [Text(LEGEND) if any(g["n_predicted"] for g in groups) else Text("nothing to score")]
     parts += [Text(), *_summary(evaluation.summary)]
-    left = ", ".join(f"{k} {v}" for k, v in sorted(evaluation.scored.excluded.items()) if v)
-    if left:
-        parts.append(Text(f"not scored: {left}"))
-    parts += [Text(note) for note in evaluation.notes]
+    scored = evaluation.scored
+    for title, counts in (
+        ("dropped by the import", scored.dropped),
+        ("without a prediction or score", scored.unscored),
+    ):
+        named = [f"{n:,} {reason}" for reason, n in sorted(counts.items()) if n]
+        parts += [Text(f"{title}: {', '.join(named)}")] if named else []
+    parts += [Text(f"- {note}") for note in evaluation.notes]
     return Group(*parts)
 
 
@@ -75,16 +88,17 @@ def _table(
     table = Table(title=title, title_justify="left", box=None, padding=(0, 1))
     for name in by:
         table.add_column(name.replace("_", " "), no_wrap=True)
-    for name in ("n", "MAPE", "median", "p90", "bias", "cover"):
+    for name in ("n", "predicted", "MAPE", "median", "p90", "bias", "cover", "learned"):
         table.add_column(name, justify="right", no_wrap=True)
     shown = [b for b in baselines if any(b in g["baselines"] for g in rows)]
     for name in shown:
         table.add_column(name.replace("_", " "), justify="right")
     for g in rows:
+        mape = _share(g["mape"]) + ("*" if g["n_trained"] else "")
         table.add_row(
-            *(str(g[name]) for name in by), f"{g['n']:,}", _share(g["mape"]),
+            *(str(g[name]) for name in by), f"{g['n']:,}", f"{g['n_predicted']:,}", mape,
             _share(g["median_ape"]), _share(g["p90_ape"]), _share(g["bias"], "+.1%"),
-            _share(g["interval90_coverage"], ".0%"),
+            _share(g["interval90_coverage"], ".0%"), _share(g["learned"], ".0%"),
             *(_baseline(g, name) for name in shown),
         )  # fmt: skip
     return table
@@ -98,10 +112,10 @@ def _baseline(group: dict[str, Any], name: str) -> str:
     found = group["baselines"].get(name)
     if found is None:
         return "–"
+    shown = f"{found['mape']:.1%}" + ("*" if found["n_fitted"] else "")
     if found["n"] == group["n"] or found["own_mape"] is None:
-        return f"{found['mape']:.1%}"
-    mark = f" ({found['n']}: {found['own_mape']:.1%})"
-    return f"{found['mape']:.1%}{mark}"
+        return shown
+    return f"{shown} ({found['own_mape']:.1%})"
 
 
 def _summary(summary: dict[str, Any]) -> list[RenderableType]:
@@ -113,7 +127,7 @@ def _summary(summary: dict[str, Any]) -> list[RenderableType]:
         if not entry:
             continue
         low, high = entry["mape90"]
-        text = f"{phase}: {entry['mape']:.1%} [{low:.1%}, {high:.1%}], n = {entry['n']}"
+        text = f"{phase}: {entry['mape']:.1%} [{low:.1%}, {high:.1%}], n = {entry['n']:,}"
         if "neusight_mape" in entry:
             low, high = entry["neusight_mape90"]
             less, more = entry["difference90"]

@@ -18,7 +18,8 @@ from predictor.features.columns import COLUMNS
 from predictor.features.table import OP_NAMES
 from predictor.fit.model_samples import ModelSamples
 from predictor.fit.recipe import Recipe
-from predictor.fit.samples import KernelSamples, StepSamples
+from predictor.fit.samples import KernelSamples
+from predictor.fit.step_samples import StepSamples
 from predictor.graph.ops import TOKENS
 from predictor.nn.ensemble import threads
 from predictor.nn.latency_net import LatencyNet, NetConfig

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from predictor.fit.lightning_api import LightningModule
 from predictor.fit.model_samples import ModelSamples, batch_of
 from predictor.fit.recipe import Recipe
-from predictor.fit.samples import KernelSamples, StepSamples
+from predictor.fit.samples import KernelSamples
+from predictor.fit.step_samples import StepSamples
 from predictor.nn.composition import device_us, step_us
 from predictor.nn.latency_net import LatencyNet, NetConfig
 from predictor.nn.tokens import trunk_tokens

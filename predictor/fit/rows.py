@@ -1,8 +1,18 @@
-"""Scored rows of a suite: every measured row with prediction, interval and baselines beside it."""
+"""Scored rows of a suite: every measured row with prediction, interval and baselines beside it.
+
+| column | holds |
+|---|---|
+| `learned` | share of the predicted time that the networks speak for; the rest is an assumed
+  efficiency of the roofline (label `roofline`) |
+| `label` | `learned`, `roofline`, or `mixed` (a step of both) |
+| `scored` | whether the row counts in the tables |
+| `reason` | why there is no prediction, or why the row is not scored; else empty |
+| `trained` | whether the checkpoint was trained on the row |
+| `fitted` | whether the baselines were fitted on it (those that are fitted) |
+"""
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,26 +21,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.fit.baselines import BoostedTrees, op_sums, weighted_sums
+from predictor.fit.baselines import BoostedTrees
 from predictor.fit.crossval import NODE_OP_CLASS
-from predictor.fit.data import usable_models
-from predictor.fit.model_baselines import model_baselines
-from predictor.fit.model_samples import banks_of, model_samples
-from predictor.fit.samples import StepSamples, kernel_samples, step_samples
-from predictor.fit.scoring import score_kernels, score_models, score_steps
-from predictor.fit.splits import Split
+from predictor.fit.module import op_device_us
+from predictor.fit.recipe import Recipe
+from predictor.fit.scoring import score_kernels, score_steps
+from predictor.fit.step_rows import (
+    model_rows,
+    published_step_rows,
+    scorable_steps,
+    steps_without_prediction,
+)
+from predictor.fit.step_samples import StepSamples
+from predictor.fit.suite import Suite, Trained, kernels_to_learn_from, steps_to_learn_from
 from predictor.graph.ops import OPS
 from predictor.nn.latency import LatencyPredictor
-from predictor.traces.schema import Imported
-from predictor.traces.sources.neusight_peers import PEERS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-logger = logging.getLogger(__name__)
-
-PUBLISHED = {p: f"{p}_published" if p == "roofline" else p for p in PEERS}
-"""Name of a peer's published prediction among the baselines."""
+KERNEL_FACTS: tuple[str, ...] = (
+    "row_id", "device", "op", "dtype", "scheme", "phase", "flag", "context", "latency_us",
+)  # fmt: skip
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,79 +50,77 @@ class ScoredRows:
     """Rows of one suite, and the rows that could not be scored by reason."""
 
     rows: pd.DataFrame
-    excluded: Counter[str]
+    dropped: Counter[str]
+    """Rows that the import refused, by rule."""
+    unscored: Counter[str]
+    """Rows without a prediction, or left out of the tables, by reason."""
+
+    @property
+    def excluded(self) -> Counter[str]:
+        """All of them."""
+        return self.dropped + self.unscored
 
 
 def score(
     predictor: LatencyPredictor,
-    data: Imported,
-    split: Split,
+    suite: Suite,
     trees: BoostedTrees | None,
     peer_ops: Callable[[], pd.DataFrame],
+    *,
+    recipe: Recipe,
+    trained: Trained,
 ) -> ScoredRows:
-    """Predict every row of the suite and put the baselines beside it."""
+    """Predict every row of the suite and put the baselines beside it.
+
+    Args:
+        predictor: the checkpoint.
+        suite: rows and samples.
+        trees: the gradient-boosting baseline of kernels.
+        peer_ops: published predictions of ops inside steps.
+        recipe: of the checkpoint; says which flags the trees left out.
+        trained: rows that the checkpoint was trained on.
+    """
     import pandas as pd
 
-    excluded: Counter[str] = Counter(data.dropped)
+    unscored = Counter(suite.refused)
     parts: list[pd.DataFrame] = []
-    if len(data.kernels):
-        parts.append(_kernel_rows(predictor, data, split, trees, excluded))
-    steps = _scorable_steps(data, excluded)
-    samples = step_samples(data, steps, predictor.networks.devices)
-    if samples is not None:
-        step_parts = split.parts(samples.steps, "steps")
-        ops, totals = score_steps(predictor.networks, samples)
+    if len(suite.data.kernels):
+        parts.append(_kernel_rows(predictor, suite, trees, recipe, trained))
+    if suite.steps is not None:
+        ops, totals = score_steps(predictor.networks, suite.steps, predictor.learned)
+        fitted = steps_to_learn_from(suite) if trees is not None else None
         if len(ops):
-            ops = _op_rows(predictor, samples, ops, trees, peer_ops())
-            parts.append(ops.assign(part=step_parts[ops["graph_index"]]))
-        totals = _step_rows(predictor, data, samples, totals, trees)
-        part_of = dict(zip(samples.steps["row_id"], step_parts, strict=True))
-        parts.append(totals.assign(part=totals["row_id"].map(part_of)))
-    models = _model_rows(predictor, data, split, excluded)
+            rows = _op_rows(predictor, suite, suite.steps, ops, trees, peer_ops())
+            parts.append(_with_steps(rows, suite.steps, fitted, trained))
+        scorable = scorable_steps(suite, unscored)
+        totals = published_step_rows(predictor, suite, suite.steps, totals, trees, scorable)
+        parts.append(_with_steps(totals, suite.steps, fitted, trained))
+    models = model_rows(predictor, suite, trained, unscored)
     if models is not None:
         parts.append(models)
-    if not parts:
-        return ScoredRows(rows=pd.DataFrame(), excluded=excluded)
-    rows = pd.concat(parts, ignore_index=True)
-    rows["seen"] = rows["device"].isin(predictor.networks.devices)
-    return ScoredRows(rows=rows, excluded=excluded)
-
-
-def _scorable_steps(data: Imported, excluded: Counter[str]) -> pd.DataFrame:
-    """Step rows with a graph; the others are counted by reason."""
-    steps = data.steps
-    if steps.empty:
-        return steps
-    for flag, count in steps["flag"].value_counts().items():
-        if flag:
-            excluded[f"step_{flag}"] += int(count)
-    plain = steps[(steps["flag"] == "") & steps["graph"].isin(list(data.graphs))]
-    peers = data.peers
-    if peers.empty:
-        excluded["step_without_all_published_predictions"] += len(plain)
-        return plain.assign(scored=False)
-    have = peers.groupby(["device", "graph"])["peer"].nunique()
-    complete = [
-        bool(have.get((d, g), 0) == len(PEERS))
-        for d, g in zip(plain["device"], plain["graph"], strict=True)
-    ]
-    excluded["step_without_all_published_predictions"] += len(plain) - int(sum(complete))
-    return plain.assign(scored=complete)
-
-
-def _known(predictor: LatencyPredictor, devices: pd.Series[str]) -> NDArray[np.bool_]:
-    return np.asarray(devices.isin(predictor.networks.devices))
+    rest = steps_without_prediction(suite, unscored)
+    if len(rest):
+        parts.append(rest)
+    rows = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+    if len(rows):
+        share = rows["learned"].to_numpy(dtype=float)
+        label = np.where(share >= 1, "learned", np.where(share > 0, "mixed", "roofline"))
+        rows["label"] = np.where(np.isfinite(share), label, "")
+        rows["source"] = suite.data.source
+        rows["seen"] = rows["device"].isin(predictor.networks.devices)
+    return ScoredRows(rows=rows, dropped=Counter(suite.data.dropped), unscored=unscored)
 
 
 def _widen(
     predictor: LatencyPredictor, rows: pd.DataFrame, scales: Mapping[str, Any]
 ) -> pd.DataFrame:
     """Conformalise the quantiles of kernel rows by op class, for devices seen or unseen."""
-    known = _known(predictor, rows["device"])
-    extra = np.array([
-        float((s := scales["seen" if k else "unseen"]).get(c, s["default"]))
-        for c, k in zip(rows["vocabulary_class"], known, strict=True)
-    ])  # fmt: skip
+    known = np.asarray(rows["device"].isin(predictor.networks.devices))
+    extra = np.zeros(len(rows))
+    for name in rows["vocabulary_class"].unique():
+        of_class = (rows["vocabulary_class"] == name).to_numpy()
+        for kind, where in (("seen", of_class & known), ("unseen", of_class & ~known)):
+            extra[where] = float(scales[kind].get(name, scales[kind]["default"]))
     mid = rows["predicted_us"]
     return rows.assign(
         lower_us=np.minimum(rows["lower_us"] * np.exp(-extra), mid),
@@ -120,104 +130,62 @@ def _widen(
 
 def _kernel_rows(
     predictor: LatencyPredictor,
-    data: Imported,
-    split: Split,
+    suite: Suite,
     trees: BoostedTrees | None,
-    excluded: Counter[str],
+    recipe: Recipe,
+    trained: Trained,
 ) -> pd.DataFrame:
     """Every kernel row; one whose device has no rate for it is there without a prediction."""
-    refused: Counter[str] = Counter()
-    samples = kernel_samples(data.kernels, predictor.networks.devices, refused)
-    for error, count in refused.items():
-        excluded[f"kernel_{error}"] += count
+    import pandas as pd
+
+    samples = suite.kernels
     found = score_kernels(predictor.networks, samples, predictor.learned)
+    found = found.drop(columns=["row_id", "measured_us"])
     found["roofline_us"] = samples.datasheet_us_N.numpy()
+    fitted = np.zeros(len(suite.kernel_parts), dtype=bool)
     if trees is not None:
-        found["gradient_boosting_us"] = trees.kernel_us(
-            samples.x_NF.numpy(), samples.token_N.numpy(), samples.base_us_N.numpy()
-        )
-    facts = data.kernels[["row_id", "source", "device", "op", "dtype", "scheme", "phase", "flag",
-                          "context", "latency_us"]]  # fmt: skip
-    rows = facts.merge(found.drop(columns="measured_us"), on="row_id", how="left")
-    classes = [OPS[o].op_class for o in rows["op"]]
-    rows = rows.rename(columns={"context": "mode", "latency_us": "measured_us"}).assign(
+        found["gradient_boosting_us"] = trees.kernel_us(samples)
+        fitted = kernels_to_learn_from(suite, recipe)
+    facts = suite.data.kernels[list(KERNEL_FACTS)].reset_index(drop=True)
+    found = found.set_index(samples.row_N).reindex(facts.index)
+    classes = facts["op"].map({name: op.op_class for name, op in OPS.items()})
+    rows = pd.concat(
+        [facts.rename(columns={"context": "mode", "latency_us": "measured_us"}), found], axis=1
+    ).assign(
         target="kernel", op_class=classes, vocabulary_class=classes, scored=True,
-        part=split.parts(data.kernels, "kernels"),
+        part=suite.kernel_parts, trained=trained.kernels, fitted=fitted,
+        reason=np.where(found["predicted_us"].isna(), "no_rate", ""),
     )  # fmt: skip
     alone = rows["mode"] == "isolated"
-    calibration = predictor.calibration
     pieces = [
-        _widen(predictor, rows[mask], calibration[name])
+        _widen(predictor, rows[mask], predictor.calibration[name])
         for mask, name in ((alone, "isolated"), (~alone, "in_step"))
         if mask.any()
     ]
-    import pandas as pd
-
     return pd.concat(pieces).sort_index()
-
-
-def _model_rows(
-    predictor: LatencyPredictor, data: Imported, split: Split, excluded: Counter[str]
-) -> pd.DataFrame | None:
-    """Whole models whose graph a bank holds; those without one are counted."""
-    steps = data.steps
-    alone = (steps["flag"] == "") & (steps["graph"] == "")
-    if alone.any():
-        excluded["step_without_graph"] += int(alone.sum())
-    rows = usable_models(data, steps["device"].unique())
-    depth = predictor.networks.members[0].config.message_layers
-    refused: Counter[str] = Counter()
-    models = model_samples(rows, banks_of(rows), predictor.networks.devices, depth, refused)
-    for error, count in refused.items():
-        excluded[f"step_{error}"] += count
-    if models is None:
-        return None
-    found = score_models(predictor.networks, models, predictor.learned)
-    scales = predictor.calibration["step"]
-    half = np.array([
-        float(scales["seen" if known else "unseen"]["total"])
-        for known in _known(predictor, found["device"])
-    ])  # fmt: skip
-    parts = split.parts(models.rows, "steps")
-    facts = ("source", "dtype", "execution", "layout", "framework_version", "size")
-    out = found.assign(
-        target="step", op_class="all", op="step", flag="", vocabulary_class="all", part=parts,
-        lower_us=found["predicted_us"] * np.exp(-half),
-        upper_us=found["predicted_us"] * np.exp(half),
-        scored=parts != "unused" if split.rules else True,
-        **{name: models.rows[name] for name in facts},
-    )  # fmt: skip
-    if split.rules:
-        excluded["step_in_no_part_of_the_split"] += int((parts == "unused").sum())
-    for name, values in model_baselines(models, parts == "train").items():
-        out[f"{name}_us"] = values
-    return out
 
 
 def _op_rows(
     predictor: LatencyPredictor,
+    suite: Suite,
     samples: StepSamples,
     ops: pd.DataFrame,
     trees: BoostedTrees | None,
     peers: pd.DataFrame,
 ) -> pd.DataFrame:
+    """Rows of ops timed inside steps, by the class that is published for them."""
     import torch
-
-    from predictor.fit.module import op_device_us
 
     vocabulary = [NODE_OP_CLASS.get(c, c.removeprefix("other_")) for c in ops["node_class"]]
     rows = ops.assign(
         target="kernel", mode="in_step", op_class=ops["node_class"], op=ops["node_class"],
-        vocabulary_class=vocabulary, flag="", scored=True, step_mode=ops["mode"],
+        vocabulary_class=vocabulary, scored=True, reason="", step_mode=ops["mode"],
+        part=suite.parts_of(samples.steps["row_id"])[ops["graph_index"].to_numpy()],
         roofline_us=op_device_us(samples, samples.datasheet_us_N).numpy(),
     )  # fmt: skip
     if trees is not None:
-        each = trees.kernel_us(
-            samples.x_NF.numpy(), samples.token_N.numpy(), samples.base_us_N.numpy()
-        )
-        rows["gradient_boosting_us"] = op_device_us(
-            samples, torch.as_tensor(each, dtype=torch.float32)
-        ).numpy()
+        each = torch.as_tensor(trees.kernel_us(samples), dtype=torch.float32)
+        rows["gradient_boosting_us"] = op_device_us(samples, each).numpy()
     if len(peers):
         rows = rows.join(
             peers.set_index(["device", "graph", "node_name", "phase"]),
@@ -226,55 +194,16 @@ def _op_rows(
     return _widen(predictor, rows, predictor.calibration["in_step"])
 
 
-def _step_rows(
-    predictor: LatencyPredictor,
-    data: Imported,
-    samples: StepSamples,
-    totals: pd.DataFrame,
-    trees: BoostedTrees | None,
+def _with_steps(
+    rows: pd.DataFrame, samples: StepSamples, fitted: NDArray[np.bool_] | None, trained: Trained
 ) -> pd.DataFrame:
-    known = _known(predictor, totals["device"])
-    scales = predictor.calibration["step"]
-    half = np.array([
-        float((s := scales["seen" if k else "unseen"]).get(p, s["total"]))
-        for p, k in zip(totals["phase"], known, strict=True)
-    ])  # fmt: skip
-    rows = totals.assign(
-        target="step", op_class="all", op="step", flag="", vocabulary_class="all",
-        lower_us=totals["predicted_us"] * np.exp(-half),
-        upper_us=totals["predicted_us"] * np.exp(half),
-    )  # fmt: skip
-    scored = samples.steps.set_index("row_id")["scored"]
-    rows["scored"] = rows["row_id"].map(scored).astype(bool)
-    sums = {"roofline_us": weighted_sums(samples.datasheet_us_N.numpy().astype(float), samples)}
-    if trees is not None:
-        each = trees.kernel_us(
-            samples.x_NF.numpy(), samples.token_N.numpy(), samples.base_us_N.numpy()
-        )
-        sums["gradient_boosting_us"] = weighted_sums(each, samples)
-    position = {row: i for i, row in enumerate(samples.steps["row_id"])}
-    at = [position[r] for r in rows["row_id"]]
-    for name, by_phase in sums.items():
-        rows[name] = [by_phase[p][i] for p, i in zip(rows["phase"], at, strict=True)]
-    return _published(rows, data)
-
-
-def _published(rows: pd.DataFrame, data: Imported) -> pd.DataFrame:
-    """Sums of measured ops and the peers' published step predictions."""
-    if len(data.ops):
-        sums = op_sums(data.ops)
-        rows["sum_of_measured_us"] = [
-            sums[p].get((d, g), np.nan)
-            for d, g, p in zip(rows["device"], rows["graph"], rows["phase"], strict=True)
-        ]
-    column = {"total": "latency_us", "forward": "forward_us", "backward": "backward_us"}
-    for peer, group in data.peers.groupby("peer") if len(data.peers) else ():
-        table = group.drop_duplicates(["device", "graph"]).set_index(["device", "graph"])
-        rows[f"{PUBLISHED[str(peer)]}_us"] = [
-            table[column[p]].get((d, g), np.nan)
-            for d, g, p in zip(rows["device"], rows["graph"], rows["phase"], strict=True)
-        ]
-    return rows
+    """`rows` with `trained` and `fitted` of the step that each belongs to."""
+    ids = samples.steps["row_id"].tolist()
+    own = [ids.index(i) for i in rows["row_id"]] if "graph_index" not in rows.columns else None
+    at = rows["graph_index"].to_numpy(dtype=np.int64) if own is None else np.array(own, dtype=int)
+    known = np.array([i in trained.steps for i in ids], dtype=bool)
+    learned = np.zeros(len(ids), dtype=bool) if fitted is None else fitted
+    return rows.assign(trained=known[at], fitted=learned[at])
 
 
 def baselines_of(rows: pd.DataFrame) -> Sequence[str]:

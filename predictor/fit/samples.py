@@ -1,6 +1,6 @@
-"""Training samples: measured rows and graphs as tensors, featurised per device.
+"""Samples of kernels measured alone: rows as tensors, featurised per device and software.
 
-Legend: N kernels, F features, G step graphs, R op labels, K kernels behind op labels.
+Legend: N kernels, F features.
 """
 
 from __future__ import annotations
@@ -12,23 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from predictor.errors import UnknownRateError, UnsupportedPrecision
-from predictor.features.columns import COLUMNS, NodeFeatures, node_features, scalar_argument
-from predictor.features.table import CONTEXTS, KernelTable, with_context
+from predictor.features.columns import COLUMNS, node_features, scalar_argument
+from predictor.features.table import CONTEXTS
 from predictor.fit.coverage import NO_COVERAGE, Coverage, coverage_of, joined
 from predictor.fit.software import software_of
 from predictor.hardware.catalogue import resolve_device
-from predictor.hardware.device import Software
 from predictor.nn.ensemble import effect_index
-from predictor.traces.schema import Imported, MeasuredGraph, kernel_table
+from predictor.traces.schema import kernel_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SOURCE_SOFTWARE = {"neusight": Software(framework_version="2.1.0", conv_tf32=False)}
-"""Software context of the step graphs of a source: NeuSight's name no tensor-core path anywhere."""
 KERNEL_GROUP = (
     "device", "dtype", "framework", "framework_version", "execution", "layout", "tf32", "amp",
 )  # fmt: skip
@@ -49,6 +47,7 @@ class NodeSamples:
     """Index of the device's own effect (its twin's where only that is known), -1 for none."""
     host_N: Tensor
     """Index of the measuring host, -1 for one never seen."""
+    coverage: Coverage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,41 +58,9 @@ class KernelSamples(NodeSamples):
     weight_N: Tensor
     isolated_N: Tensor
     """1 where the host's launch is in the time, 0 for device time alone."""
-    coverage: Coverage
     row_id: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepSamples(NodeSamples):
-    """G measured steps: their kernels, edges, op labels and totals."""
-
-    weight_N: Tensor
-    """Repetitions of the kernel in its step."""
-    graph_N: Tensor
-    phase_N: Tensor
-    edge_index_2E: Tensor
-    forward_us_G: Tensor
-    backward_us_G: Tensor
-    """NaN for inference."""
-    op_us_R: Tensor
-    kernel_K: Tensor
-    label_K: Tensor
-    """Which op label each of the K kernels belongs to."""
-    ratio_2P: Tensor
-    """(forward label, backward label) pairs of ops long enough to trust their ratio."""
-    steps: pd.DataFrame
-    ops: pd.DataFrame
-    """One row an op label, in the order of `op_us_R`."""
-
-    @property
-    def graphs(self) -> int:
-        """Number of steps."""
-        return int(self.forward_us_G.shape[0])
-
-
-def featurise(table: KernelTable, device_id: str, source: str) -> NodeFeatures:
-    """Features of a table on a catalogue device under a source's software context."""
-    return node_features(table, resolve_device(device_id), SOURCE_SOFTWARE[source])
+    row_N: NDArray[np.int64]
+    """Position of each among the rows that were given."""
 
 
 def kernel_samples(
@@ -114,9 +81,10 @@ def kernel_samples(
         UnsupportedPrecision, UnknownRateError: a device has no rate for a row.
     """
     parts: list[dict[str, Any]] = []
-    for key, group in rows.groupby(list(KERNEL_GROUP), sort=True):
+    groups: Any = rows.groupby(list(KERNEL_GROUP), sort=True).indices
+    for key, where in sorted(groups.items()):
         facts = dict(zip(KERNEL_GROUP, key, strict=True))
-        device = str(facts["device"])
+        device, group = str(facts["device"]), rows.iloc[where]
         table = kernel_table(group)
         try:
             features = node_features(table, resolve_device(device), software_of(facts))
@@ -136,17 +104,21 @@ def kernel_samples(
                 "measured_us_N": group["latency_us"].to_numpy(),
                 "isolated_N": (table.context == CONTEXTS.index("isolated")).astype(np.float32),
                 "coverage": coverage_of(table, features), "row_id": group["row_id"].tolist(),
+                "row_N": where,
             }
         )  # fmt: skip
     if not parts:
         return _no_kernels()
     ids = tuple(i for part in parts for i in part.pop("row_id"))
+    row_N = np.concatenate([part.pop("row_N") for part in parts])
     coverage = joined([part.pop("coverage") for part in parts])
-    columns = {k: _tensor(np.concatenate([p[k] for p in parts])) for k in parts[0]}
+    columns = {k: tensor_of(np.concatenate([p.pop(k) for p in parts])) for k in list(parts[0])}
     key_N = columns["op_N"] * (len(hosts) + 2) + columns["host_N"] + 1
     _, inverse, counts = torch.unique(key_N, return_inverse=True, return_counts=True)
     weight = counts[inverse].float().rsqrt()
-    return KernelSamples(weight_N=weight / weight.mean(), row_id=ids, coverage=coverage, **columns)
+    return KernelSamples(
+        weight_N=weight / weight.mean(), row_id=ids, row_N=row_N, coverage=coverage, **columns
+    )
 
 
 def _no_kernels() -> KernelSamples:
@@ -155,128 +127,11 @@ def _no_kernels() -> KernelSamples:
         x_NF=torch.zeros(0, len(COLUMNS)), token_N=index, base_us_N=none, datasheet_us_N=none,
         op_N=index, scalar_arg_N=none, device_N=index, host_N=index, measured_us_N=none,
         weight_N=none, isolated_N=none, coverage=NO_COVERAGE, row_id=(),
+        row_N=np.zeros(0, dtype=np.int64),
     )  # fmt: skip
 
 
-def step_samples(
-    data: Imported, steps: pd.DataFrame, hosts: Sequence[str], exclude_flags: Sequence[str] = ()
-) -> StepSamples | None:
-    """Samples of the step rows whose graph is known; None when there are none."""
-    import pandas as pd
-
-    steps = steps[steps["graph"].isin(list(data.graphs))].reset_index(drop=True)
-    if steps.empty:
-        return None
-    nodes, labels, ops, offset = [], [], [], 0
-    for g, step in enumerate(steps.to_dict("records")):
-        graph = data.graphs[str(step["graph"])]
-        nodes.append(_graph_nodes(graph, str(step["device"]), str(step["source"]), hosts, g))
-        if len(data.ops):
-            of_step = data.ops[
-                (data.ops["device"] == step["device"]) & (data.ops["graph"] == step["graph"])
-            ]
-            of_step = of_step[~of_step["flag"].isin(list(exclude_flags))]
-            kernels, rows = _op_labels(graph, of_step, g)
-            labels.append((kernels, offset))
-            ops.append(rows)
-        offset += len(graph.table)
-    columns = {k: np.concatenate([n[k] for n in nodes]) for k in nodes[0] if k != "edges"}
-    starts = np.cumsum([0, *(len(n["token_N"]) for n in nodes)])[:-1]
-    edges = np.concatenate([n["edges"] + s for n, s in zip(nodes, starts, strict=True)], axis=1)
-    ops = [part for part in ops if not part.empty]
-    frame = (
-        pd.concat(ops, ignore_index=True) if ops else pd.DataFrame(columns=list(OP_LABEL_COLUMNS))
-    )
-    kernel_K, label_K = _join(labels)
-    return StepSamples(
-        **{k: _tensor(v) for k, v in columns.items()},
-        edge_index_2E=torch.as_tensor(edges, dtype=torch.long),
-        forward_us_G=_tensor(steps["forward_us"].to_numpy(dtype=float)),
-        backward_us_G=_tensor(steps["backward_us"].to_numpy(dtype=float)),
-        op_us_R=_tensor(frame["measured_us"].to_numpy(dtype=float)),
-        kernel_K=kernel_K, label_K=label_K, ratio_2P=_ratio_pairs(frame), steps=steps, ops=frame,
-    )  # fmt: skip
-
-
-OP_LABEL_COLUMNS: tuple[str, ...] = (
-    "row_id", "device", "graph", "model", "mode", "node", "node_name", "node_class", "phase",
-    "graph_index", "measured_us", "weight",
-)  # fmt: skip
-RATIO_FLOOR_US = 60.0
-"""Below this the host's launch time hides the ratio of backward to forward."""
-_NO_RATIO = ("linear", "batched_matmul", "other_gather")
-
-
-def _graph_nodes(
-    graph: MeasuredGraph, device: str, source: str, hosts: Sequence[str], index: int
-) -> dict[str, np.ndarray]:
-    table = with_context(graph.table, "in_step")
-    features = featurise(table, device, source)
-    n = len(table)
-    return {
-        "x_NF": features.x, "token_N": features.token, "base_us_N": features.roofline.base_us,
-        "datasheet_us_N": features.roofline.datasheet_us, "op_N": table.op.astype(np.int64),
-        "scalar_arg_N": scalar_argument(table),
-        "host_N": np.full(n, hosts.index(device) if device in hosts else -1),
-        "device_N": np.full(n, effect_index(device, hosts)),
-        "weight_N": graph.weight, "graph_N": np.full(n, index),
-        "phase_N": table.phase.astype(np.int64), "edges": graph.edge_index,
-    }  # fmt: skip
-
-
-def _op_labels(
-    graph: MeasuredGraph, rows: pd.DataFrame, index: int
-) -> tuple[list[np.ndarray], pd.DataFrame]:
-    """Kernels behind each measured node and phase, and the label rows, aligned."""
-    import pandas as pd
-
-    kernels: list[np.ndarray] = []
-    out: list[dict[str, object]] = []
-    for row in rows.to_dict("records"):
-        for phase, name in ((0, "forward"), (1, "backward")):
-            measured = float(row[f"{name}_us"])
-            found = np.flatnonzero((graph.node == row["node"]) & (graph.table.phase == phase))
-            if measured > 0 and len(found):
-                kernels.append(found)
-                out.append(
-                    {
-                        "row_id": f"{row['row_id']}:{name}", "device": row["device"],
-                        "graph": row["graph"], "model": row["model"], "mode": row["mode"],
-                        "node": row["node"], "node_name": graph.nodes[int(row["node"])],
-                        "node_class": row["node_class"], "phase": name, "graph_index": index,
-                        "measured_us": measured, "weight": row["weight"],
-                    }
-                )  # fmt: skip
-    return kernels, pd.DataFrame(out, columns=list(OP_LABEL_COLUMNS))
-
-
-def _join(labels: Sequence[tuple[list[np.ndarray], int]]) -> tuple[Tensor, Tensor]:
-    kernels, owner, label = [], [], 0
-    for groups, offset in labels:
-        for found in groups:
-            kernels.append(found + offset)
-            owner.append(np.full(len(found), label))
-            label += 1
-    if not kernels:
-        return torch.zeros(0, dtype=torch.long), torch.zeros(0, dtype=torch.long)
-    return (
-        torch.as_tensor(np.concatenate(kernels), dtype=torch.long),
-        torch.as_tensor(np.concatenate(owner), dtype=torch.long),
-    )
-
-
-def _ratio_pairs(ops: pd.DataFrame) -> Tensor:
-    if ops.empty:
-        return torch.zeros(2, 0, dtype=torch.long)
-    usable = ops[(ops["measured_us"] > RATIO_FLOOR_US) & ~ops["node_class"].isin(_NO_RATIO)]
-    pairs = []
-    for _, rows in usable.groupby(["graph_index", "node"]):
-        phases = dict(zip(rows["phase"], rows.index, strict=True))
-        if len(phases) == 2:
-            pairs.append((phases["forward"], phases["backward"]))
-    return torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).T
-
-
-def _tensor(values: np.ndarray) -> Tensor:
+def tensor_of(values: NDArray[Any]) -> Tensor:
+    """Whole numbers as `long`, others as `float32`."""
     dtype = torch.long if np.issubdtype(values.dtype, np.integer) else torch.float32
     return torch.tensor(values, dtype=dtype)

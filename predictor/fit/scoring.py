@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from predictor.fit.coverage import Pair
 from predictor.fit.model_samples import ModelSamples, batch_of
 from predictor.fit.module import op_device_us, phase_us
-from predictor.fit.samples import KernelSamples, StepSamples
+from predictor.fit.samples import KernelSamples, NodeSamples
+from predictor.fit.step_samples import StepSamples
 from predictor.nn.composition import device_us, step_us
 from predictor.nn.ensemble import Ensemble
 
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PHASES: tuple[str, ...] = ("total", "forward", "backward")
+KERNEL_ROWS = 65_536
+"""Kernels that are predicted at a time: memory stays bounded."""
+MODEL_ROWS = 256
+"""Whole models that are predicted at a time."""
 
 
 def score_kernels(
@@ -36,46 +42,74 @@ def score_kernels(
     import pandas as pd
 
     no_edges = torch.zeros(2, 0, dtype=torch.long)
-    log_ratio = networks.log_ratio(
-        samples.x_NF, samples.token_N, no_edges, samples.device_N, samples.isolated_N
-    )
+    log_ratio = torch.zeros(len(samples.token_N), 3)
+    for at in torch.arange(len(log_ratio)).split(KERNEL_ROWS):
+        log_ratio[at] = networks.log_ratio(
+            samples.x_NF[at], samples.token_N[at], no_edges, samples.device_N[at],
+            samples.isolated_N[at],
+        )  # fmt: skip
     host_N = networks.host_us(
         samples.op_N, samples.scalar_arg_N, samples.isolated_N, samples.host_N
     )
-    device_N3 = samples.base_us_N[:, None] * torch.exp(log_ratio)
-    speaks_N = torch.ones(len(host_N), dtype=torch.bool)
-    if learned is not None:
-        speaks_N = samples.coverage.learned(learned)
-        device_N3 = torch.where(speaks_N[:, None], device_N3, samples.coverage.assumed_us_N3)
+    device_N3, speaks_N = _device_us(samples, log_ratio, learned)
     with_host = networks.measured_us(device_N3, host_N[:, None])
     read = torch.where(samples.isolated_N[:, None] > 0, with_host, device_N3).numpy()
     return pd.DataFrame({
         "row_id": samples.row_id, "measured_us": samples.measured_us_N.numpy(),
         "predicted_us": read[:, 1], "lower_us": read[:, 0], "upper_us": read[:, 2],
         "base_us": samples.base_us_N.numpy(), "host_us": host_N.numpy(),
-        "learned": speaks_N.numpy(),
+        "learned": speaks_N.float().numpy(),
     })  # fmt: skip
 
 
-def score_steps(networks: Ensemble, steps: StepSamples) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Op rows (in-step reading with quantiles) and step rows (three phases), microseconds."""
+def _device_us(
+    samples: NodeSamples, log_ratio_N3: Tensor, learned: Collection[Pair] | None
+) -> tuple[Tensor, Tensor]:
+    """(N, 3) device times, and (N,) whether the networks speak for each kernel."""
+    time_N3 = samples.base_us_N[:, None] * torch.exp(log_ratio_N3)
+    if learned is None:
+        return time_N3, torch.ones(len(time_N3), dtype=torch.bool)
+    speaks_N = samples.coverage.learned(learned)
+    return torch.where(speaks_N[:, None], time_N3, samples.coverage.assumed_us_N3), speaks_N
+
+
+def score_steps(
+    networks: Ensemble, steps: StepSamples, learned: Collection[Pair] | None = None
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Op rows (in-step reading with quantiles) and step rows (three phases), microseconds.
+
+    `learned`, as of `score_kernels`; in the rows the share of the predicted device time that the
+    networks speak for.
+    """
     isolated_N = torch.zeros_like(steps.base_us_N)
     log_ratio = networks.log_ratio(
         steps.x_NF, steps.token_N, steps.edge_index_2E, steps.device_N, isolated_N
     )
+    time_N3, speaks_N = _device_us(steps, log_ratio, learned)
     host_N = networks.host_us(steps.op_N, steps.scalar_arg_N, isolated_N, steps.host_N)
     ops = steps.ops.copy()
     host_R = op_device_us(steps, host_N)
     for i, column in enumerate(("lower_us", "predicted_us", "upper_us")):
-        device_R = op_device_us(steps, steps.base_us_N * torch.exp(log_ratio[:, i]))
-        ops[column] = networks.measured_us(device_R, host_R).numpy()
+        ops[column] = networks.measured_us(op_device_us(steps, time_N3[:, i]), host_R).numpy()
     ops["host_us"] = host_R.numpy()
-    forward_G, backward_G = phase_us(steps, steps.base_us_N * torch.exp(log_ratio[:, 1]))
-    return ops, step_rows(steps.steps, forward_G.numpy(), backward_G.numpy())
+    mid_N = time_N3[:, 1]
+    own_N = mid_N * speaks_N
+    ops["learned"] = _share(op_device_us(steps, own_N), op_device_us(steps, mid_N))
+    phases, own = (_phases(steps, values) for values in (mid_N, own_N))
+    learned_share = {phase: _share(own[phase], phases[phase]) for phase in PHASES}
+    predicted = {phase: phases[phase].numpy() for phase in PHASES}
+    return ops, step_rows(steps.steps, predicted, learned_share)
 
 
-MODEL_ROWS = 256
-"""Whole models that are predicted at a time."""
+def _phases(steps: StepSamples, kernel_us_N: Tensor) -> dict[str, Tensor]:
+    """(G,) device time by phase; inference has no backward kernels."""
+    forward_G, backward_G = phase_us(steps, kernel_us_N)
+    return {"total": forward_G + backward_G, "forward": forward_G, "backward": backward_G}
+
+
+def _share(part: Tensor, whole: Tensor) -> NDArray[np.float32]:
+    """`part / whole`, 1 where there is nothing."""
+    return np.asarray(torch.where(whole > 0, part / whole.clamp(min=1e-9), 1.0).numpy())
 
 
 def score_models(
@@ -87,11 +121,11 @@ def score_models(
         networks: trained members.
         models: measured models.
         learned: (token, dtype) pairs that they speak for; others take the assumed time. All, when
-            not given.
+            not given. The rows hold the share of the device time that they speak for.
     """
     speaks_C = None if learned is None else models.coverage.learned(learned)
     assumed_C = models.coverage.assumed_us_N3[:, 1]
-    predicted = []
+    predicted, shares = [], []
     for rows_B in torch.arange(len(models)).split(MODEL_ROWS):
         batch = batch_of(models, rows_B)
         at = batch.index_C
@@ -100,34 +134,44 @@ def score_models(
             models.device_M[rows_B][batch.row_C], torch.zeros(len(at)), batch.consumers_2P,
         )  # fmt: skip
         time_C = models.base_us_C[at] * torch.exp(log_ratio[:, 1])
+        own_C = torch.ones(len(at), dtype=torch.bool)
         if speaks_C is not None:
-            time_C = torch.where(speaks_C[at], time_C, assumed_C[at])
+            own_C = speaks_C[at]
+            time_C = torch.where(own_C, time_C, assumed_C[at])
         time_C = torch.maximum(time_C, models.floor_us_C[at])
-        device_B = device_us(time_C, models.count_C[at], batch.row_C, len(rows_B))
+        device_B, own_B = (
+            device_us(values, models.count_C[at], batch.row_C, len(rows_B))
+            for values in (time_C, time_C * own_C)
+        )
         predicted.append(step_us(device_B, models.host_us_M[rows_B]))
+        shares.append(_share(own_B, device_B))
     rows = models.rows
     keys = ["row_id", "device", "graph", "model", "mode", "batch", "seq"]
     frame: pd.DataFrame = rows[keys].assign(
-        phase="total", measured_us=rows["latency_us"], predicted_us=torch.cat(predicted).numpy()
-    )
+        phase="total", measured_us=rows["latency_us"], predicted_us=torch.cat(predicted).numpy(),
+        learned=np.concatenate(shares),
+    )  # fmt: skip
     return frame
 
 
 def step_rows(
-    steps: pd.DataFrame, forward_us: NDArray[np.float32], backward_us: NDArray[np.float32]
+    steps: pd.DataFrame,
+    predicted_us: Mapping[str, NDArray[np.float32]],
+    learned: Mapping[str, NDArray[np.float32]],
 ) -> pd.DataFrame:
     """Long format, one row a step and measured phase; inference has no backward row.
 
     `total` is what was published end to end: forward plus backward, no optimizer.
+
+    Args:
+        steps: G step rows.
+        predicted_us: (G,) by phase.
+        learned: (G,) by phase, the share of the time that the networks speak for.
     """
     import pandas as pd
 
     train = (steps["mode"] == "train").to_numpy()
     keys = ["row_id", "device", "graph", "model", "mode", "batch", "seq"]
-    predicted = {
-        "total": np.where(train, forward_us + backward_us, forward_us),
-        "forward": forward_us, "backward": backward_us,
-    }  # fmt: skip
     measured = {
         "total": steps["latency_us"], "forward": steps["forward_us"],
         "backward": steps["backward_us"],
@@ -137,7 +181,8 @@ def step_rows(
         part = steps[keys].copy()
         part["phase"] = phase
         part["measured_us"] = measured[phase].to_numpy(dtype=float)
-        part["predicted_us"] = predicted[phase].astype(float)
+        part["predicted_us"] = predicted_us[phase].astype(float)
+        part["learned"] = learned[phase]
         parts.append(part[train] if phase == "backward" else part)
     rows = pd.concat(parts, ignore_index=True)
     return rows[rows["measured_us"].notna()].reset_index(drop=True)

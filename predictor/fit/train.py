@@ -146,8 +146,8 @@ def _learned(recipe: Recipe, data: Imported, split: Split, fitted: FitData) -> l
     found |= {(OPS[op].token, dtype) for op, dtype in measured.itertuples(index=False)}
     for steps in (fitted.steps, fitted.ratios):
         if steps is not None:
-            tokens = steps.token_N[steps.kernel_K].unique().tolist()
-            found |= {(TOKENS[t], "fp32") for t in tokens}
+            behind = np.unique(steps.coverage.pair_N[steps.kernel_K.numpy()])
+            found |= {steps.coverage.pairs[i] for i in behind}
     if fitted.models is not None:
         found |= set(fitted.models.coverage.pairs)
     return [list(pair) for pair in sorted(found)]

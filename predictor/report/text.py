@@ -22,12 +22,12 @@ TOP_GROUPS = 10
 _EXCLUDED = "inputs already on the device; no data loading, no host-to-device copy"
 
 
-def plain_text(view: RenderableType) -> str:
-    """A view as plain text, `TEXT_WIDTH` columns at most."""
+def plain_text(view: RenderableType, width: int = TEXT_WIDTH) -> str:
+    """A view as plain text, `width` columns at most."""
     from rich.console import Console
 
     buffer = io.StringIO()
-    console = Console(file=buffer, width=TEXT_WIDTH, color_system=None, force_jupyter=False)
+    console = Console(file=buffer, width=width, color_system=None, force_jupyter=False)
     console.print(view)
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
 

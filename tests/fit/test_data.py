@@ -17,7 +17,8 @@ from predictor.fit.data import (
     usable_steps,
 )
 from predictor.fit.recipe import Recipe
-from predictor.fit.samples import kernel_samples, step_samples
+from predictor.fit.samples import kernel_samples
+from predictor.fit.step_samples import step_samples
 from predictor.traces.schema import Imported
 
 RECIPE = Recipe(name="tiny-v1")

@@ -17,7 +17,8 @@ from rich.console import Console
 
 from predictor.checkpoint import load_release, save_release
 from predictor.errors import CheckpointError, DataError, RecipeError
-from predictor.fit.evaluate import Evaluation, evaluate, score_group, summarise
+from predictor.fit.evaluate import Evaluation, evaluate
+from predictor.fit.groups import score_group, summarise
 from predictor.fit.rows import ScoredRows
 
 KEYS = {
@@ -277,7 +278,7 @@ def test_steps_without_one_prediction_or_a_graph_are_counted(release: Path, layo
     assert excluded["step_no_graph"] == 1
     assert excluded["step_without_all_published_predictions"] == 3
     assert not select(result.groups, target="step")
-    assert "step_no_graph 1" in text(result)
+    assert "1 step_no_graph" in text(result)
 
 
 def test_fused_and_distributed_steps_are_counted(release: Path, layout: Any) -> None:
@@ -347,7 +348,8 @@ def test_a_checkpoint_of_an_unknown_recipe(release: Path, data_dir: Path, tmp_pa
 
 def frame(**columns: object) -> pd.DataFrame:
     values = {"measured_us": [100.0, 100.0], "predicted_us": [110.0, 100.0],
-              "lower_us": [90.0, 101.0], "upper_us": [120.0, 120.0], **columns}  # fmt: skip
+              "lower_us": [90.0, 101.0], "upper_us": [120.0, 120.0], "learned": [1.0, 0.5],
+              "trained": [True, False], "fitted": [True, True], **columns}  # fmt: skip
     return pd.DataFrame(values)
 
 
@@ -356,6 +358,7 @@ def test_a_group_by_hand() -> None:
     assert (group["n"], group["n_predicted"]) == (2, 2)
     assert group["mape"] == pytest.approx(0.05)
     assert group["interval90_coverage"] == 0.5
+    assert (group["learned"], group["n_trained"]) == (0.75, 1)
     (name,) = group["baselines"]
     baseline = group["baselines"][name]  # on the first row alone, where the own error is a tenth
     assert (name, baseline["n"]) == ("neusight", 1)
@@ -374,7 +377,7 @@ def test_rows_without_a_prediction_are_counted_not_scored() -> None:
     assert none["mape"] is None
     assert none["interval90_coverage"] is None
     keys = {"device": "d", "target": "step", "mode": "all", "phase": "total", "op_class": "all"}
-    scored = ScoredRows(rows=pd.DataFrame(), excluded=Counter())
+    scored = ScoredRows(rows=pd.DataFrame(), dropped=Counter(), unscored=Counter())
     empty = Evaluation(
         suite="s", split="all", checkpoint="c", scored=scored, summary={}, notes=(),
         groups=[{**keys, "part": "test", **none}],
@@ -409,3 +412,131 @@ def test_tables_show_devices_baselines_and_what_was_left_out(whole: Evaluation) 
 def quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     yield
     assert not [r for r in caplog.records if r.levelname == "ERROR"]
+
+
+OWN_KERNELS = """\
+device,op,batch,m,n,k,numel,inputs,outputs,dtype,context,latency_us
+nvidia-t4,linear,1,512,512,512,,,,fp32,isolated,80
+nvidia-t4,linear,1,512,512,512,,,,fp16,isolated,60
+nvidia-t4,linear,1,512,512,1024,,,,fp16,isolated,90
+nvidia-t4,tanh,,,,,1048576,1,1,fp32,isolated,40
+"""
+OWN_STEPS = """\
+device,model,mode,batch,dtype,measure,latency_us
+nvidia-t4,mine,infer,8,fp32,wall,5000
+nvidia-l4,mine,train,8,fp32,wall,9000
+"""
+
+
+@pytest.fixture(scope="module")
+def own(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "kernels.csv").write_text(OWN_KERNELS)
+    (folder / "steps.csv").write_text(OWN_STEPS)
+    return evaluate("rows", [folder], checkpoint=release)
+
+
+def test_what_the_checkpoint_did_not_learn_is_labelled_roofline(own: Evaluation) -> None:
+    kernels = own.scored.rows[own.scored.rows["target"] == "kernel"]
+    assert kernels["label"].tolist() == ["learned", "roofline", "roofline", "roofline"]
+    assert kernels["learned"].tolist() == [1.0, 0.0, 0.0, 0.0]
+    alone = one(own.groups, device="nvidia-t4", target="kernel", op_class="all")
+    assert alone["learned"] == 0.25
+    (note,) = [n for n in own.notes if "labelled roofline" in n]
+    assert note.startswith("3 of 4 predicted rows are labelled roofline: tiny-v1 learned no row of")
+    assert "gemm fp16, transcendental fp32" in note
+    assert "25%" in text(own)
+
+
+def test_learned_kernels_of_the_checkpoint_are_its_own(whole: Evaluation) -> None:
+    assert set(whole.scored.rows["label"]) == {"learned"}
+    assert not [n for n in whole.notes if "roofline" in n]
+
+
+def test_a_step_without_a_graph_is_a_row_without_a_prediction(own: Evaluation) -> None:
+    steps = own.scored.rows[own.scored.rows["target"] == "step"]
+    assert steps["measured_us"].tolist() == [5000.0, 9000.0]
+    assert steps["reason"].tolist() == ["without_graph"] * 2
+    assert steps["predicted_us"].isna().all()
+    assert steps["label"].tolist() == ["", ""]
+    assert own.scored.unscored == Counter({"step_without_graph": 2})
+    group = one(own.groups, device="nvidia-l4", target="step", mode="all")
+    assert (group["n"], group["n_predicted"], group["mape"]) == (1, 0, None)
+    assert "total" not in own.summary
+    assert "without a prediction or score: 2 step_without_graph" in text(own)
+    json.dumps(own.to_json(), allow_nan=False)
+
+
+def test_a_suite_of_steps_without_graphs_says_so(release: Path, tmp_path: Path) -> None:
+    (tmp_path / "steps.csv").write_text(OWN_STEPS)
+    shown = text(evaluate("rows", [tmp_path], checkpoint=release))
+    assert "nothing to score" in shown
+    assert "cover: share" not in shown
+
+
+def test_flagged_steps_are_rows_that_are_not_scored(release: Path, layout: Any) -> None:
+    with_graphs(layout).steps("NVIDIA L4")
+    folder = layout.top / "label/NVIDIA_L4"
+    (folder / "toy-inf-1024-8-fusion.json").write_text((folder / "toy-inf-1024-8.json").read_text())
+    rows = evaluate("neusight", [layout.root], checkpoint=release).scored.rows
+    (flagged,) = rows[rows["flag"] == "compiled"].to_dict("records")
+    assert (flagged["reason"], flagged["scored"]) == ("compiled", False)
+    assert np.isnan(flagged["predicted_us"])
+
+
+def test_rows_that_were_trained_on_are_marked(whole: Evaluation, own: Evaluation) -> None:
+    rows = whole.scored.rows
+    train = rows["device"].isin(["nvidia-t4", "nvidia-v100-pcie-32gb"])
+    assert (rows["trained"] == train).all()
+    assert (rows["fitted"] == train).all()
+    assert one(whole.groups, device="test", mode="isolated", op_class="all")["n_trained"] == 0
+    group = one(whole.groups, device="nvidia-t4", mode="isolated", op_class="all")
+    assert group["n_trained"] == group["n"] == 150
+    assert group["baselines"]["gradient_boosting"]["n_fitted"] == 150
+    assert group["baselines"]["roofline"]["n_fitted"] == 0
+    assert any("tiny-v1 was trained on" in n for n in whole.notes)
+    assert not own.scored.rows["trained"].any()
+    assert "tiny-v1 was not trained on any of these rows" in own.notes
+    held = own.scored.rows["target"] == "kernel"
+    assert (own.scored.rows["fitted"] == held).all()  # split `all`: the trees saw every kernel
+
+
+def test_the_mark_stands_where_rows_were_seen(whole: Evaluation) -> None:
+    shown = text(whole).splitlines()
+    (seen,) = [s for s in shown if s.split()[:3] == ["nvidia-t4", "train", "isolated"]]
+    (unseen,) = [s for s in shown if s.split()[:3] == ["nvidia-l4", "test", "isolated"]]
+    assert seen.count("*") == 2  # own error and boosted trees, not the roofline
+    assert unseen.count("*") == 0
+
+
+def test_every_row_is_featurised_once(
+    release: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from predictor.fit import samples, step_samples
+
+    rows = [0, 0]
+    plain, inside = samples.node_features, step_samples.node_features
+
+    def kernels(table: Any, *rest: Any) -> Any:
+        rows[0] += len(table)
+        return plain(table, *rest)
+
+    def graphs(table: Any, *rest: Any) -> Any:
+        rows[1] += 1
+        return inside(table, *rest)
+
+    monkeypatch.setattr(samples, "node_features", kernels)
+    monkeypatch.setattr(step_samples, "node_features", graphs)
+    evaluate("neusight", [data_dir], checkpoint=release)
+    assert rows == [450, 12]  # kernel rows, measured steps
+
+
+def test_devices_and_flags_that_a_reader_must_know_of(release: Path, tmp_path: Path) -> None:
+    (tmp_path / "kernels.csv").write_text(
+        OWN_KERNELS + "nvidia-a40,tanh,,,,,1048576,1,1,fp32,isolated,0.2\n"
+        "intel-xeon-phi-7250,tanh,,,,,1048576,1,1,fp32,isolated,90\n"
+    )
+    notes = evaluate("rows", [tmp_path], checkpoint=release).notes
+    assert "devices that tiny-v1 was not trained on: intel-xeon-phi-7250, nvidia-a40" in notes
+    assert "tiny-v1 learned from GPUs; figures for intel-xeon-phi-7250 extrapolate" in notes
+    assert any("rows with a flag are among these" in n and "1 below_floor" in n for n in notes)
