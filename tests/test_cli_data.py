@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,8 +49,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
 
     made: list[tuple[object, ...]] = []
 
-    def import_source(*args: object) -> str:
+    def import_source(*args: object, progress: Callable[[int], None]) -> str:
         made.append(args)
+        progress(3)
         return "kept 3 rows"
 
     @dataclass
@@ -60,8 +62,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
         made.append((*args, progress))
         return Trained(path=Path("run/release"))
 
-    def evaluate(*args: object, **kwargs: object) -> Evaluation:
+    def evaluate(*args: object, progress: Callable[[int], None], **kwargs: object) -> Evaluation:
         made.append((*args, kwargs))
+        progress(3)
         return Evaluation()
 
     monkeypatch.setattr(predictor.traces.sources.registry, "import_source", import_source)

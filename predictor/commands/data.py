@@ -14,6 +14,7 @@ import typer
 from predictor.commands import options
 from predictor.commands.later import refuse_given
 from predictor.commands.output import check_files, say, show, write_json
+from predictor.commands.progress import row_progress
 from predictor.errors import DataError, MissingExtraError, NotYetError, RecipeError
 
 SOURCES: tuple[str, ...] = (
@@ -45,9 +46,11 @@ def import_(
         return
     if device is not None:
         raise DataError(f"--device is for profiler traces (kineto); {source} names its devices")
-    from predictor.traces.sources.registry import import_source
+    from predictor.traces.sources.registry import expected_rows, import_source
 
-    say(str(import_source(source, folder, out)))
+    with row_progress(f"importing {source}", expected_rows(source, folder)) as progress:
+        report = import_source(source, folder, out, progress=progress)
+    say(str(report))
 
 
 def train(
@@ -94,7 +97,8 @@ def evaluate(
     _check_train_extra("evaluate")
     from predictor.fit.evaluate import evaluate as run_evaluation
 
-    result = run_evaluation(suite, data, split=split, checkpoint=checkpoint)
+    with row_progress(f"evaluating {suite}", None) as progress:
+        result = run_evaluation(suite, data, split=split, checkpoint=checkpoint, progress=progress)
     if json is not None:
         write_json(result.to_json(), json)
     if rows is not None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -12,10 +9,8 @@ import typer
 
 from predictor.commands import options
 from predictor.commands.output import check_files, note, show, write_json
+from predictor.commands.progress import row_progress
 from predictor.errors import DataError
-
-NOTE_ROWS = 1_000_000
-"""Rows between two lines of progress, where no bar can be drawn."""
 
 
 def stats(
@@ -42,7 +37,7 @@ def stats(
 
     if html is not None:
         check_figure_extra()
-    with _progress(expected_rows(folders)) as progress:
+    with row_progress("reading", expected_rows(folders)) as progress:
         found = data_stats(folders, progress=progress)
     if json is not None:
         write_json(found.to_json(), json)
@@ -51,36 +46,6 @@ def stats(
         note(f"wrote {html}")
     if json != "-":
         show(stats_view(found))
-
-
-@contextmanager
-def _progress(total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, else a line a million rows."""
-    if not sys.stderr.isatty():
-        yield _lines()
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("reading"), BarColumn(), TextColumn("{task.completed:,} rows"),
-        TimeElapsedColumn(),
-    )  # fmt: skip
-    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda rows: bar.update(task, completed=rows)
-
-
-def _lines() -> Callable[[int], None]:
-    noted = 0
-
-    def progress(rows: int) -> None:
-        nonlocal noted
-        if rows // NOTE_ROWS > noted:
-            noted = rows // NOTE_ROWS
-            note(f"read {rows:,} rows")
-
-    return progress
 
 
 def register(app: typer.Typer) -> None:

@@ -19,6 +19,7 @@ from predictor.fit.rows import ScoredRows, score
 from predictor.fit.splits import device_split
 from predictor.fit.suite import suite_of, suite_trees, trained_on
 from predictor.nn.latency import load_predictor
+from predictor.traces.progress import Progress
 from predictor.traces.schema import Imported
 from predictor.traces.sources import neusight
 from predictor.traces.sources.registry import read_source
@@ -73,6 +74,7 @@ def evaluate(
     *,
     split: str | None = None,
     checkpoint: str | Path = "base-v1",
+    progress: Progress | None = None,
 ) -> Evaluation:
     """Score a checkpoint on whatever part of a suite the folders hold.
 
@@ -83,6 +85,7 @@ def evaluate(
             given, the one that the checkpoint was trained with, or the suite's own where it was
             trained on other sources.
         checkpoint: shipped name or folder.
+        progress: told the rows read so far.
 
     Raises:
         DataError: nothing of the suite is there. CheckpointError: the checkpoint is not sound.
@@ -91,10 +94,14 @@ def evaluate(
     release = load_release(checkpoint)
     predictor = load_predictor(release)
     recipe = _recipe(release)
-    data = read_source(suite, data_dirs)
+    data = read_source(suite, data_dirs, progress=progress)
     devices = devices_of(data)
     if not devices:
         raise DataError(f"suite {suite!r}: no row to score in {', '.join(map(str, data_dirs))}")
+    logger.info(
+        "read %s: %s kernel rows, %s step rows; predicting", suite, f"{len(data.kernels):,}",
+        f"{len(data.steps):,}",
+    )  # fmt: skip
     own = suite in recipe.sources
     name = split or (recipe.split if own else SUITE_SPLITS.get(suite, "all"))
     parts = device_split(name, devices, partial=True)

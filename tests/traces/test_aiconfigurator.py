@@ -46,6 +46,17 @@ def test_origin_of_a_row(write):
     assert row["latency_us"] == pytest.approx(10)  # published as ms
 
 
+def test_rows_that_will_be_read_are_those_of_the_footers(write, tmp_path):
+    write("h100_sxm/gemm/trtllm/1.0.0", "gemm", [GEMM, GEMM])
+    data = write("h100_sxm/gemm/trtllm/2.0.0", "unheard_of", [GEMM])
+    assert source.expected_rows(tmp_path) == 3 == len(data.kernels) + data.dropped.total()
+    path = tmp_path / "systems/data/h100_sxm/gemm/trtllm/1.0.0/gemm_perf.parquet"
+    assert source.expected_rows(path) == 2
+    path.write_bytes(b"version https://git-lfs.github.com/spec/v1")
+    with pytest.raises(DataError, match="git lfs pull"):
+        source.expected_rows(path)
+
+
 @pytest.mark.parametrize(
     ("name", "dtype", "weight"),
     [("bfloat16", "bf16", 2), ("fp8", "fp8", 1), ("fp8_static", "fp8", 1),

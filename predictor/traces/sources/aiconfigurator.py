@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-__all__ = ["LICENCE", "NOT_READ", "PART_ROWS", "READERS", "SOURCE", "parts"]
+__all__ = ["LICENCE", "NOT_READ", "PART_ROWS", "READERS", "SOURCE", "expected_rows", "parts"]
 
 PART_ROWS = 250_000
 """Rows of a part at most."""
@@ -98,6 +98,17 @@ def parts(data: Path) -> Iterator[Imported]:
     """
     layout = open_layout(data)
     return _parts(layout)
+
+
+def expected_rows(data: Path) -> int:
+    """Rows of all tables at `data`, as `parts` takes it; nothing but their footers is read.
+
+    Raises:
+        LayoutNotFoundError: no part of the layout is there.
+        DataError: a table is damaged.
+    """
+    layout = open_layout(data)
+    return sum(layout.rows(table) for table in layout.tables())
 
 
 def _parts(layout: Layout) -> Iterator[Imported]:

@@ -91,13 +91,24 @@ class Layout:
             content = table.path.read_bytes()
             found = pq.read_table(pa.BufferReader(content))
         except (OSError, pa.ArrowException) as error:
-            raise DataError(
-                f"{table.name}: not readable as Parquet ({error}); fetch the file again (a clone "
-                "needs `git lfs pull`), or remove it"
-            ) from error
+            raise _damaged(table, error) from error
         digest = hashlib.sha256(content).hexdigest()
         self.files[table.name] = SourceFile(path=table.name, sha256=digest, rows=found.num_rows)
         return found
+
+    def rows(self, table: Table) -> int:
+        """Rows of a table, by its footer.
+
+        Raises:
+            DataError: it cannot be read, or is not Parquet.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            return int(pq.read_metadata(table.path).num_rows)
+        except (OSError, pa.ArrowException) as error:
+            raise _damaged(table, error) from error
 
     def copy_of(self, table: Table, content: pa.Table) -> str | None:
         """Name of an earlier table of the same kind with the same numbers in the same order."""
@@ -139,6 +150,13 @@ class Layout:
                 logger.warning("device %r is not in the catalogue", name)
                 self._devices[name] = None
         return self._devices[name]
+
+
+def _damaged(table: Table, error: Exception) -> DataError:
+    return DataError(
+        f"{table.name}: not readable as Parquet ({error}); fetch the file again (a clone needs "
+        "`git lfs pull`), or remove it"
+    )
 
 
 def open_layout(data: Path) -> Layout:

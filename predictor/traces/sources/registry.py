@@ -10,6 +10,7 @@ from predictor.errors import DataError
 from predictor.traces.files import LayoutNotFoundError
 from predictor.traces.import_report import ImportReport
 from predictor.traces.merge import merged
+from predictor.traces.progress import Progress, told
 from predictor.traces.sampling import sampled
 from predictor.traces.schema import Imported
 from predictor.traces.sources import (
@@ -43,6 +44,8 @@ class Source:
     """
     sample_rows: int | None = None
     """Kernel rows that training and evaluation take at most (`predictor.traces.sampling`)."""
+    expected_rows: Callable[[Path], int] | None = None
+    """Rows that reading a path will give, kept or dropped, where that is quickly told."""
 
 
 _SOURCES = (
@@ -54,6 +57,7 @@ _SOURCES = (
         licence=aiconfigurator.LICENCE,
         parts=aiconfigurator.parts,
         sample_rows=500_000,
+        expected_rows=aiconfigurator.expected_rows,
     ),
     Source(
         name="gptbench", folders=(gptbench.FOLDER,), licence=gptbench.LICENCE, parts=gptbench.parts
@@ -83,8 +87,26 @@ def source_of(name: str) -> Source:
     return SOURCES[name]
 
 
-def import_source(name: str, data: Path, out: Path) -> ImportReport:
+def expected_rows(name: str, data: Path) -> int | None:
+    """Rows that an import of `data` will read; None where they must be read to know.
+
+    Raises:
+        DataError: the source is unknown, or nothing of it is at `data`.
+    """
+    source = source_of(name)
+    return None if source.expected_rows is None else source.expected_rows(data)
+
+
+def import_source(
+    name: str, data: Path, out: Path, *, progress: Progress | None = None
+) -> ImportReport:
     """Read the layout at `data` and write it to the folder `out` in the one schema (Parquet).
+
+    Args:
+        name: of the source.
+        data: what its `parts` takes.
+        out: a new folder, or one that holds an import.
+        progress: told the rows done after each part.
 
     Raises:
         DataError: the source is unknown, nothing of it is at `data`, a file is damaged, or `out`
@@ -92,14 +114,21 @@ def import_source(name: str, data: Path, out: Path) -> ImportReport:
     """
     source = source_of(name)
     check_target(out)
-    return write_imported(name, source.parts(data), out)
+    return write_imported(name, told(source.parts(data), progress), out)
 
 
-def read_source(name: str, folders: Sequence[Path]) -> Imported:
+def read_source(
+    name: str, folders: Sequence[Path], *, progress: Progress | None = None
+) -> Imported:
     """Rows of one source from all `folders` that hold part of its layout, or an import of it.
 
     Of a source that does not fit in memory a sample is read; the other rows are counted as
     `not_sampled`.
+
+    Args:
+        name: of the source.
+        folders: any of them may hold nothing of it.
+        progress: told the rows read after each part.
 
     Raises:
         DataError: the source is unknown, or no folder holds any of it.
@@ -107,9 +136,17 @@ def read_source(name: str, folders: Sequence[Path]) -> Imported:
     source = source_of(name)
     found: list[Imported] = []
     failed: list[str] = []
+    rows = 0
+
+    def heard(count: int) -> None:
+        nonlocal rows
+        rows = count
+        if progress is not None:
+            progress(count)
+
     for folder in folders:
         try:
-            found.append(_read(source, folder))
+            found.append(_read(source, folder, heard, rows))
         except LayoutNotFoundError as error:
             failed.append(str(error))
     if not found:
@@ -117,8 +154,8 @@ def read_source(name: str, folders: Sequence[Path]) -> Imported:
     return merged(found, repeated=len(found) > 1)
 
 
-def _read(source: Source, folder: Path) -> Imported:
-    parts = _parts(source, folder)
+def _read(source: Source, folder: Path, progress: Progress, before: int) -> Imported:
+    parts = told(_parts(source, folder), progress, before=before)
     if source.sample_rows is None:
         return merged(parts)
     read = 0
