@@ -14,11 +14,8 @@ from numpy.typing import NDArray
 from predictor.traces.kineto.events import ABSENT, EventTable
 from predictor.traces.kineto.intervals import Union, union
 from predictor.traces.kineto.names import (
-    DEVICE_CATEGORIES,
     KERNEL,
     KINDS,
-    OP,
-    RUNTIME,
     Kind,
     is_communication,
     is_graph_launch,
@@ -74,15 +71,18 @@ class Activity:
 
 def activities(trace: Trace) -> list[Activity]:
     """One for each device that did something, the host alone where none was traced."""
-    launches = trace.events.of(RUNTIME)
+    launches = trace.runtime
     if not trace.on_device:
         return [_host_activity(trace, launches)]
-    events = trace.events.of(*DEVICE_CATEGORIES)
+    events = trace.device
     device_of_lane = np.array([lane.group for lane in events.lanes])
     devices = device_of_lane[events["lane"]]
+    different = sorted(set(np.unique(devices).tolist()))
+    if len(different) == 1:
+        return [_activity(different[0], events, launches)]
     return [
-        _activity(str(device), events.take(np.flatnonzero(devices == device)), launches)
-        for device in sorted(set(devices.tolist()))
+        _activity(device, events.take(np.flatnonzero(devices == device)), launches)
+        for device in different
     ]
 
 
@@ -123,7 +123,7 @@ def _launches_of(events: EventTable, launches: EventTable) -> NDArray[np.int64]:
 
 
 def _host_activity(trace: Trace, launches: EventTable) -> Activity:
-    ops = trace.events.of(OP)
+    ops = trace.ops
     outer = ops.take(np.sort(_outermost(ops)))
     n = len(outer)
     return Activity(

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.traces.kineto.names import ANNOTATION, DEVICE_CATEGORIES, OP, category_of
+from predictor.traces.kineto.names import ANNOTATION, DEVICE_CATEGORIES, OP, RUNTIME, category_of
 
 ABSENT = -1
 _LARGEST = 2**62
 _FLUSH_ROWS = 1 << 15
+GROUPS: tuple[tuple[int, ...], ...] = ((OP,), (ANNOTATION,), (RUNTIME,), DEVICE_CATEGORIES)
+"""Categories that are looked at together."""
 _RECORDED = frozenset({OP, ANNOTATION})
 """Categories whose events have a record function id."""
 _DETAIL_KEYS: tuple[str, ...] = (
@@ -74,7 +76,7 @@ class Detail:
 
 @dataclass(slots=True)
 class EventTable:
-    """Events in the order of the file."""
+    """Events by start, longer ones first."""
 
     columns: dict[str, NDArray[Any]]
     names: list[str]
@@ -91,12 +93,6 @@ class EventTable:
         """The events at `index`; the lists are shared."""
         columns = {name: values[index] for name, values in self.columns.items()}
         return EventTable(columns, self.names, self.lanes, self.details)
-
-    def of(self, *categories: int) -> EventTable:
-        """Events of some categories, by start, longer ones first."""
-        index = np.flatnonzero(np.isin(self["category"], categories))
-        order = np.lexsort((-self["dur_ns"][index], self["ts_ns"][index]))
-        return self.take(index[order])
 
     @property
     def end_ns(self) -> NDArray[np.int64]:
@@ -266,14 +262,26 @@ class EventBuilder:
             chunks.append(np.array(column, dtype=dtype))
         self._rows.clear()
 
-    def table(self) -> EventTable:
-        """All events taken; the builder is empty afterwards."""
+    def tables(self) -> list[EventTable]:
+        """The events of each group of `GROUPS`; the builder is empty afterwards."""
         self._flush()
-        columns = {}
+        at = list(COLUMNS).index
+        category, start, length = (
+            np.concatenate(self._chunks[at(name)]) for name in ("category", "ts_ns", "dur_ns")
+        )
+        orders = []
+        for group in GROUPS:
+            index = np.flatnonzero(np.isin(category, group)).astype(np.int32)
+            orders.append(index[np.lexsort((-length[index], start[index]))])
+        del category, start, length
+        columns: list[dict[str, NDArray[Any]]] = [{} for _ in GROUPS]
         for name, chunks in zip(COLUMNS, self._chunks, strict=True):
-            columns[name] = np.concatenate(chunks)
+            whole = np.concatenate(chunks)
             chunks.clear()
-        return EventTable(columns, list(self._names), list(self._lanes), self._details)
+            for found, order in zip(columns, orders, strict=True):
+                found[name] = whole[order]
+        names, lanes = list(self._names), list(self._lanes)
+        return [EventTable(found, names, lanes, self._details) for found in columns]
 
 
 def _whole(value: object) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
-OP, ANNOTATION, RUNTIME, KERNEL, MEMCPY, MEMSET, SYNC, GPU_ANNOTATION = range(8)
+OP, ANNOTATION, RUNTIME, KERNEL, MEMCPY, MEMSET = range(6)
 """Categories of events that are kept."""
 DEVICE_CATEGORIES: tuple[int, ...] = (KERNEL, MEMCPY, MEMSET)
 """Categories that occupy a device."""
@@ -22,8 +22,6 @@ _CATEGORIES: Mapping[str, int] = {
     "kernel": KERNEL, "concurrent_kernel": KERNEL,
     "gpu_memcpy": MEMCPY, "memcpy": MEMCPY,
     "gpu_memset": MEMSET, "memset": MEMSET,
-    "cuda_sync": SYNC,
-    "gpu_user_annotation": GPU_ANNOTATION,
     "runtime": RUNTIME, "driver": RUNTIME,
 }  # fmt: skip
 

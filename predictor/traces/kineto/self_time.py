@@ -6,15 +6,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.traces.kineto.events import ABSENT, EventTable
-from predictor.traces.kineto.names import OP
-from predictor.traces.kineto.op_tree import op_tree
+from predictor.traces.kineto.op_tree import OpTree, op_tree
 from predictor.traces.kineto.trace import Trace
+
+
+def own_time(tree: OpTree) -> NDArray[np.int64]:
+    """(N,) nanoseconds that each op spent itself."""
+    own = tree.events["dur_ns"].copy()
+    inner = np.flatnonzero(tree.parent != ABSENT)
+    np.subtract.at(own, tree.parent[inner], tree.events["dur_ns"][inner])
+    return np.asarray(np.maximum(own, 0))
 
 
 def host_kernels(trace: Trace) -> tuple[EventTable, NDArray[np.int64]]:
     """Ops of the host and the nanoseconds that each spent itself."""
-    tree = op_tree(trace.events.of(OP))
-    own = tree.events["dur_ns"].copy()
-    inner = np.flatnonzero(tree.parent != ABSENT)
-    np.subtract.at(own, tree.parent[inner], tree.events["dur_ns"][inner])
-    return tree.events, np.maximum(own, 0)
+    tree = op_tree(trace.ops)
+    return tree.events, own_time(tree)

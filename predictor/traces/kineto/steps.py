@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from predictor.traces.kineto.activity import HOST, Activity
 from predictor.traces.kineto.events import EventTable
-from predictor.traces.kineto.names import ANNOTATION, step_number
+from predictor.traces.kineto.names import step_number
 from predictor.traces.kineto.trace import Trace
 
 Found: TypeAlias = Literal["annotated", "optimizer", "repetition", "whole"]
@@ -74,7 +74,7 @@ class Steps:
 
 def steps_of(trace: Trace, activity: Activity) -> Steps:
     """The steps of one device."""
-    spans = trace.events.of(ANNOTATION)
+    spans = trace.annotations
     numbered = _annotated(spans)
     if numbered:
         return _between(activity, numbered, "annotated")

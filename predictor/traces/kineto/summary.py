@@ -89,11 +89,16 @@ def summaries(trace: Trace, *, keep_last: bool = False) -> list[TraceSummary]:
         trace: as `read_trace` gave it.
         keep_last: take the last step too, though it may be cut off.
     """
-    return [_summary(trace, a, keep_last=keep_last) for a in activities(trace)]
+    return [
+        summary_of(trace, activity, steps_of(trace, activity), keep_last=keep_last)
+        for activity in activities(trace)
+    ]
 
 
-def _summary(trace: Trace, activity: Activity, *, keep_last: bool) -> TraceSummary:
-    steps = steps_of(trace, activity)
+def summary_of(
+    trace: Trace, activity: Activity, steps: Steps, *, keep_last: bool = False
+) -> TraceSummary:
+    """The summary of one device."""
     complete = steps.complete(keep_last=keep_last)
     start, end = steps.window(keep_last=keep_last)
     each = 1000 * len(complete)

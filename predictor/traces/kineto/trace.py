@@ -16,7 +16,6 @@ from predictor.errors import DataError
 from predictor.traces.files import SourceFile
 from predictor.traces.kineto.content import TraceContent
 from predictor.traces.kineto.events import EventBuilder, EventTable
-from predictor.traces.kineto.names import DEVICE_CATEGORIES, OP
 from predictor.traces.kineto.scan import JsonStream
 
 EVENTS = "traceEvents"
@@ -51,7 +50,12 @@ class Trace:
     """A trace as read."""
 
     header: TraceHeader
-    events: EventTable
+    ops: EventTable
+    annotations: EventTable
+    runtime: EventTable
+    """Calls of the runtime that launched something on a device."""
+    device: EventTable
+    """Kernels, copies and fills."""
     file: SourceFile
     dropped: Counter[str]
     """Events that can be no measurement (no time, no duration), by rule."""
@@ -65,7 +69,7 @@ class Trace:
     @property
     def on_device(self) -> bool:
         """Whether a device did something, or the host alone was traced."""
-        return bool(np.isin(self.events["category"], DEVICE_CATEGORIES).any())
+        return len(self.device) > 0
 
     @property
     def sampled(self) -> bool:
@@ -106,15 +110,16 @@ def read_trace(path: Path, name: str | None = None) -> Trace:
     if builder.last_recorded > 0:
         share = min(1.0, builder.recorded / (builder.last_recorded + 1))
     dropped, passed_over = builder.dropped, builder.passed_over
-    events = builder.table()
-    if not np.isin(events["category"], (OP, *DEVICE_CATEGORIES)).any():
+    ops, annotations, runtime, device = builder.tables()
+    if len(ops) == len(device) == 0:
         kinds = ", ".join(f"{n} {c}" for c, n in passed_over.most_common(4)) or "none"
         raise NotATraceError(
             f"{content.name}: no op or kernel among {builder.seen:,} events (others: {kinds}); "
             "record the trace with activities=[CPU, CUDA]"
         )
     return Trace(
-        header=_header(content.name, head), events=events, dropped=dropped,
+        header=_header(content.name, head), dropped=dropped, ops=ops, annotations=annotations,
+        runtime=runtime.take(np.isin(runtime["link"], device["link"])), device=device,
         file=SourceFile(path=content.name, sha256=content.sha256, rows=builder.seen),
         passed_over=passed_over, mended=stream.mended, recorded_share=share,
     )  # fmt: skip

@@ -18,6 +18,7 @@ from predictor.traces.sources import (
     aiter,
     deepbench,
     gptbench,
+    kineto,
     neusight,
     rows,
     steps,
@@ -66,6 +67,9 @@ _SOURCES = (
     Source(name=rows.SOURCE, folders=(rows.FOLDER,), licence=rows.UNSTATED, parts=rows.parts),
     Source(name="vidur", folders=(vidur.SOURCE,), licence=vidur.LICENCE, parts=vidur.parts),
     Source(name="aiter", folders=(aiter.FOLDER,), licence=aiter.LICENCE, parts=aiter.parts),
+    Source(
+        name=kineto.SOURCE, folders=(kineto.FOLDER,), licence=kineto.LICENCE, parts=kineto.parts
+    ),
     Source(
         name="deepbench",
         folders=(deepbench.SOURCE,),

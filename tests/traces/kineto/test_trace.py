@@ -39,8 +39,8 @@ def test_a_single_process_without_distributed_info_is_rank_0(writer):
     assert (trace.header.rank, trace.header.world_size) == (0, 1)
     assert not trace.header.tells_rank
     assert trace.header.base_time_ns == 1711964646000000000
-    event = trace.events.take(trace.events["category"] == category_of("kernel"))
-    assert (event["ts_ns"].tolist(), event["dur_ns"].tolist()) == ([10125], [2500])
+    assert trace.device["ts_ns"].tolist() == [10125]
+    assert trace.device["dur_ns"].tolist() == [2500]
 
 
 def test_rank_and_device_as_told(writer):
@@ -55,7 +55,7 @@ def test_gzip_named_json_and_json_named_gzip(writer):
     writer.kernel("k", 1, 2)
     packed = read_trace(writer.write("a.json", gzipped=True))
     plain = read_trace(writer.write("b.json.gz", gzipped=False))
-    assert len(packed.events) == len(plain.events) == 1
+    assert len(packed.device) == len(plain.device) == 1
     assert packed.file.sha256 == plain.file.sha256
 
 
@@ -68,9 +68,8 @@ def test_events_without_time_or_duration_are_dropped_and_counted(writer):
     writer.op("aten::view", 7, 0)
     trace = read_trace(writer.write())
     assert trace.dropped == {"device_event_without_duration": 2, "device_event_without_time": 2}
-    assert sorted(trace.events.name_of(i) for i in range(len(trace.events))) == [
-        "aten::view", "good",
-    ]  # fmt: skip
+    assert (trace.ops.name_of(0), trace.device.name_of(0)) == ("aten::view", "good")
+    assert (len(trace.ops), len(trace.device)) == (1, 1)
 
 
 def test_older_traces_name_categories_and_streams_otherwise(tmp_path):
@@ -81,10 +80,12 @@ def test_older_traces_name_categories_and_streams_otherwise(tmp_path):
          "tid": "stream 7", "ts": 9, "dur": 1, "args": {"bytes": 200, "external id": 3981}},
         {"ph": "X", "cat": "Operator", "name": "aten::mm", "pid": 1, "tid": "1", "ts": 1, "dur": 1},
     ]}))  # fmt: skip
-    events = read_trace(path).events
-    assert events.lanes[events["lane"][0]] == Lane(True, "0", "7")
-    assert events["external"].tolist() == [-1, 3981, -1]
+    trace = read_trace(path)
+    events = trace.device
+    assert [events.lanes[i] for i in events["lane"]] == [Lane(True, "0", "7")] * 2
+    assert events["external"].tolist() == [-1, 3981]
     assert events.detail_of(1).size_bytes == 200
+    assert trace.ops.name_of(0) == "aten::mm"
 
 
 def test_what_is_no_trace_says_what_it_is(tmp_path, writer):

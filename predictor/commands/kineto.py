@@ -1,0 +1,40 @@
+"""`predictor import kineto`: rows of profiler traces, and where the time of each went."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from predictor.commands.output import say, write_json
+from predictor.hardware.catalogue import resolve_device
+from predictor.traces.import_report import ImportReport
+from predictor.traces.kineto.table import summary_text
+from predictor.traces.sources.kineto import SOURCE, TraceImport
+from predictor.traces.store import check_target, write_imported
+
+SUMMARIES = "traces.json"
+"""File of an import with the summary of each trace."""
+
+
+def import_traces(folder: Path, out: Path, device: str | None) -> ImportReport:
+    """Write the rows, print a summary of each trace and what was kept and refused.
+
+    Args:
+        folder: a trace or a folder of traces.
+        out: folder to write.
+        device: of traces that name none.
+    """
+    check_target(out)
+    traces = TraceImport(data=folder, device=None if device is None else resolve_device(device).id)
+    report = write_imported(SOURCE, traces.parts(), out)
+    for summary in traces.summaries:
+        say(summary_text(summary))
+        graph = traces.joined.get(summary.file)
+        if graph is not None:
+            say(f"{'sizes':<13}from the execution graph {graph}")
+        say("")
+    for file, reason in sorted(report.left_out.items()):
+        say(f"left out {file}: {reason}")
+    write_json([asdict(s) for s in traces.summaries], str(out / SUMMARIES))
+    say(str(report))
+    return report
