@@ -154,6 +154,10 @@ def kernel_cost(
     )
 
 
+MANY_LAUNCHES: frozenset[str] = frozenset({"recurrent", "optimizer"})
+"""Op classes of which one call may launch more than once (`launches`)."""
+
+
 def launches(op: str, dims: Mapping[str, int]) -> int:
     """Dependent launches of one call: steps of a recurrent layer, chunks of an optimizer's passes.
 

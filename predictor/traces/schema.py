@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.cost.rules import MANY_LAUNCHES, launches
 from predictor.features.table import CONTEXTS, KernelTable, op_index
 from predictor.graph.ir import PHASES
-from predictor.graph.ops import DIM_NAMES
+from predictor.graph.ops import DIM_NAMES, OPS
 from predictor.traces.files import SourceFile
 
 if TYPE_CHECKING:
@@ -185,7 +186,6 @@ class Imported:
 
 def kernel_table(rows: pd.DataFrame) -> KernelTable:
     """Columns of measured kernel rows."""
-    n = len(rows)
     phases = {p: i for i, p in enumerate(PHASES)}
     contexts = {c: i for i, c in enumerate(CONTEXTS)}
     return KernelTable(
@@ -196,6 +196,20 @@ def kernel_table(rows: pd.DataFrame) -> KernelTable:
         flops=rows["flops"].to_numpy(dtype=np.float64),
         read_bytes=rows["read_bytes"].to_numpy(dtype=np.float64),
         write_bytes=rows["write_bytes"].to_numpy(dtype=np.float64),
-        launches=np.ones(n, dtype=np.int64),
+        launches=_launches(rows),
         context=rows["context"].map(contexts).to_numpy().astype(np.int8),
     )
+
+
+def _launches(rows: pd.DataFrame) -> NDArray[np.int64]:
+    """(N,) dependent launches of each row, counted as in a captured graph."""
+    out = np.ones(len(rows), dtype=np.int64)
+    for op in rows["op"].unique():
+        if OPS[op].op_class in MANY_LAUNCHES:
+            here = (rows["op"] == op).to_numpy()
+            names = OPS[op].dims
+            dims = rows.loc[here, [f"dim_{d}" for d in names]].to_numpy(dtype=np.int64)
+            unique, where = np.unique(dims, axis=0, return_inverse=True)
+            each = [launches(op, dict(zip(names, map(int, d), strict=True))) for d in unique]
+            out[here] = np.array(each, dtype=np.int64)[where.reshape(-1)]
+    return out
