@@ -78,6 +78,20 @@ def capture_target(
         )  # fmt: skip
 
 
+def load_program(
+    target: str, *, batch: int | None = None, seq: int | None = None
+) -> tuple[nn.Module, Any]:
+    """What the function of `file.py:function` returns: a module and its inputs, as they are.
+
+    Raises:
+        UnknownTargetError: no such file or function, or the file fails to import.
+        CaptureError: the function fails, or returns something else.
+    """
+    path, function = _split(target)
+    with _loaded(path) as loaded:
+        return _called(loaded, path, function, {"batch": batch, "seq": seq})
+
+
 def _precision(dtype: str | None) -> tuple[str | None, str | None]:
     """(dtype to cast to, autocast dtype)."""
     if dtype == "fp8":

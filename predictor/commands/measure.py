@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from predictor.commands import options
 from predictor.commands.later import refuse_given
-from predictor.commands.output import check_files, note, say
-from predictor.errors import DataError, NotYetError
+from predictor.commands.output import check_files, note, prints_aside, say
+from predictor.errors import DataError
+from predictor.report.units import duration
+
+if TYPE_CHECKING:
+    from predictor.traces.measure.steps import MeasuredStep
 
 _Device = Annotated[str, typer.Option("--device", metavar="cpu|cuda", help="What is measured.")]
 
@@ -66,6 +71,7 @@ def measure(
         raise typer.BadParameter("give a program (TARGET) or a grid of kernels (--kernels)")
     if out.suffix != ".parquet":
         raise typer.BadParameter(f"{str(out)!r}: rows are written as .parquet", param_hint="--out")
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler tells of each step otherwise
     from predictor.traces.measure.session import MeasureSession
 
     session = MeasureSession.open(
@@ -81,7 +87,39 @@ def measure(
             raise typer.BadParameter(f"{unused} is for a program, not for a grid")
         say(session.kernels(kernels))
         return
-    raise NotYetError("measuring a program does not work yet; --kernels GRID measures kernels")
+    assert target is not None
+    with prints_aside():
+        key, measured = session.program(
+            target, mode="train" if train else "infer", batch=batch, seq=seq, dtype=dtype,
+            optimizer=optimizer,
+        )  # fmt: skip
+    if measured.refused:
+        raise DataError(f"{key}: the time is not written, {measured.refused}")
+    say(f"{_step_text(key, measured)}\nwrote {out} and {session.inside}")
+
+
+def _step_text(key: str, measured: MeasuredStep) -> str:
+    """A step and its parts as lines."""
+    parts, row = measured.parts, measured.step
+    wall = parts.wall_us
+    phases = [
+        f"{name} {duration(row[f'{name}_us'])}"
+        for name in ("forward", "backward")
+        if row["mode"] == "train"
+    ]
+    sums = {"kernels": parts.kernels_us, "other calls": parts.unmatched_us, "gap": parts.gap_us}
+    flag = f", {row['flag']}" if row["flag"] else ""
+    lines = [
+        f"{key}: {duration(wall)} a step ({row['repeats']} steps{flag})",
+        *(["  " + ", ".join(phases)] if phases else []),
+        f"  {parts.matched} of {parts.captured} captured calls found: "
+        + ", ".join(f"{name} {us / wall:.1%}" for name, us in sums.items()),
+    ]
+    if parts.closure == parts.closure:
+        lines.append(f"  together {parts.closure:+.1%} of the step that nothing watched")
+    for name, count in parts.not_seen.items():
+        lines.append(f"  not seen: {count} {name}")
+    return "\n".join(lines)
 
 
 def _device_type(name: str) -> Literal["cpu", "cuda"]:

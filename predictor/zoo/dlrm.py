@@ -61,11 +61,11 @@ class Dlrm(nn.Module):
         vectors = len(config.tables) + 1
         self.bottom = mlp(config.dense, config.bottom, last=True)
         self.top = mlp(config.width + vectors * (vectors - 1) // 2, config.top, last=False)
-        pairs = vectors * (vectors - 1) // 2
         self.rows: Tensor
         self.cols: Tensor
-        self.register_buffer("rows", torch.empty(pairs, dtype=torch.long), persistent=False)
-        self.register_buffer("cols", torch.empty(pairs, dtype=torch.long), persistent=False)
+        rows, cols = torch.tril_indices(vectors, vectors, -1)
+        self.register_buffer("rows", rows.clone(), persistent=False)
+        self.register_buffer("cols", cols.clone(), persistent=False)
 
     def forward(
         self, dense: Tensor, indices: Tensor, offsets: Tensor, labels: Tensor | None = None

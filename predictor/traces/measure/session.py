@@ -6,9 +6,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from predictor.atomic import write_text
+from predictor.errors import DataError
 from predictor.hardware.catalogue import load_catalogue
 from predictor.hardware.device_file import device_file_text
 from predictor.traces.files import DEVICE_FILE
@@ -18,6 +19,10 @@ from predictor.traces.measure.kernels import KernelRun
 from predictor.traces.measure.local import DeviceType, LocalDevice, local_device
 from predictor.traces.measure.rows_file import RowsFile
 from predictor.traces.measure.timer import Limits
+
+if TYPE_CHECKING:
+    from predictor.traces.measure.program import Mode
+    from predictor.traces.measure.steps import MeasuredStep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +74,11 @@ class MeasureSession:
             out=out, device=found, limits=Limits(seconds=seconds), deadline=deadline, resume=resume
         )
 
+    @property
+    def inside(self) -> Path:
+        """File of the kernels inside steps."""
+        return self.out.with_name(f"{self.out.stem}.kernels.parquet")
+
     def greeting(self) -> str:
         """What is measured, under which conditions."""
         now, watch = readings(self.device.type), LoadWatch()
@@ -89,12 +99,47 @@ class MeasureSession:
             DataError: no such grid, or the file is there already.
         """
         points = read_grid(grid)
-        rows = self._file("kernels", {"grid": grid})
+        rows = self._file("kernels", {"grid": grid}, self.out)
         whole = KernelRun(self.device, rows, self.limits, self.deadline).run(points)
         return self._summary(rows, len(points), whole)
 
-    def _file(self, table: str, facts: Mapping[str, Any]) -> RowsFile:
-        rows = RowsFile(self.out, table, resume=self.resume)
+    def program(
+        self,
+        target: str,
+        *,
+        mode: Mode,
+        batch: int | None = None,
+        seq: int | None = None,
+        dtype: str | None = None,
+        optimizer: str | None = None,
+    ) -> tuple[str, MeasuredStep]:
+        """Measure a program's step and the kernels inside; its key and what came of it.
+
+        The kernels go to a file beside the steps' (`inside`).
+
+        Raises:
+            UnknownTargetError, CaptureError, CostRuleError: see `predictor capture`.
+            DataError: the files are there already.
+        """
+        from predictor.traces.measure.program import real_program
+        from predictor.traces.measure.steps import StepRun, keep
+
+        steps = self._file("steps", {}, self.out)
+        kernels = self._file("kernels", {}, self.inside)
+        program = real_program(
+            target, device=self.device.type, mode=mode, batch=batch, seq=seq, dtype=dtype,
+            optimizer=optimizer,
+        )  # fmt: skip
+        if steps.done(program.key):
+            raise DataError(f"{self.out} has {program.key!r} already: name another file")
+        measured = StepRun(self.device, self.limits).measure(program)
+        keep(measured, program.key, steps, kernels)
+        kernels.write()
+        steps.write()
+        return program.key, measured
+
+    def _file(self, table: str, facts: Mapping[str, Any], path: Path) -> RowsFile:
+        rows = RowsFile(path, table, resume=self.resume)
         now = readings(self.device.type)
         rows.facts |= {
             **facts, "device": self.device.device.id, "threads": self.device.threads,

@@ -1,0 +1,270 @@
+"""A program with real weights and inputs on the device at hand, run one step at a time.
+
+Weights are random: times do not depend on them, as long as none is a NaN or a denormal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from predictor import zoo
+from predictor.capture import timm_models
+from predictor.capture.losses import step_loss
+from predictor.capture.specs import TORCH_DTYPES
+from predictor.capture.target import load_program
+from predictor.capture.torch import capture_module
+from predictor.errors import CaptureError
+from predictor.graph.ir import OpGraph
+from predictor.zoo.vision import CLASSES
+
+Mode = Literal["infer", "train"]
+Mark = Callable[[str], AbstractContextManager[Any]]
+"""Makes a context around a phase of a step."""
+SEED = 0
+LEARNING_RATE = 1e-6
+_SMALL_NAMES = ("token_type_ids", "next_sentence_label")
+"""Inputs that take one of two values."""
+_TIMES = 1000
+"""Steps of a diffusion model."""
+
+
+@dataclass(slots=True)
+class RealProgram:
+    """A module that can be run and captured.
+
+    Args:
+        name: what rows call it.
+        module: on the device, in the mode that it runs in.
+        inputs: keyword inputs, on the device.
+        args: positional inputs, on the device.
+        mode: `infer` or `train`.
+        dtype: `fp32`, `bf16`, `fp16`, `amp-bf16` or `amp-fp16`; module and inputs are in it.
+        optimizer: `adamw`, `sgd`; training only.
+        facts: sizes that rows tell: `batch`, `seq`, `size`.
+    """
+
+    name: str
+    module: nn.Module
+    inputs: Mapping[str, Any]
+    args: tuple[Any, ...] = ()
+    mode: Mode = "infer"
+    dtype: str = "fp32"
+    optimizer: str | None = None
+    facts: Mapping[str, float] = field(default_factory=dict)
+    _updater: torch.optim.Optimizer | None = None
+    _targets: dict[tuple[int, ...], Tensor] = field(default_factory=dict)
+    _run: Callable[..., Any] | None = None
+
+    @property
+    def key(self) -> str:
+        """What tells the step from all others."""
+        sizes = " ".join(f"{n}={v:g}" for n, v in self.facts.items())
+        return " ".join(
+            x for x in (self.name, self.mode, self.dtype, self.optimizer or "", sizes) if x
+        )
+
+    def graph(self) -> OpGraph:
+        """The captured step."""
+        amp = self.dtype.removeprefix("amp-") if self.dtype.startswith("amp-") else None
+        return capture_module(
+            self.module, self.args, self.inputs, mode=self.mode, amp=amp, name=self.name,
+            optimizer=self.optimizer if self.mode == "train" else None,
+        )  # fmt: skip
+
+    def compile(self) -> None:
+        """Run the module through `torch.compile` from now on."""
+        self._run = torch.compile(self.module)
+
+    def step(self, mark: Mark = lambda phase: nullcontext()) -> None:
+        """One step, each phase in a context that `mark` makes of its name."""
+        if self.mode == "infer":
+            with mark("forward"), torch.no_grad(), self._autocast():
+                self._forward()
+            return
+        updater = self._updater_of()
+        with mark("forward"):
+            updater.zero_grad(set_to_none=True)
+            with self._autocast():
+                loss, _ = step_loss(
+                    self._forward(), None, token_shape=self._token_shape(),
+                    make_target=self._target,
+                )  # fmt: skip
+        with mark("backward"):
+            loss.backward()
+        with mark("optimizer"):
+            updater.step()
+
+    def _forward(self) -> Any:
+        return (self._run or self.module)(*self.args, **self.inputs)
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if not self.dtype.startswith("amp-"):
+            return nullcontext()
+        kind = TORCH_DTYPES[self.dtype.removeprefix("amp-")]
+        return torch.autocast(next(self.module.parameters()).device.type, dtype=kind)
+
+    def _updater_of(self) -> torch.optim.Optimizer:
+        if self._updater is None:
+            parameters = [p for p in self.module.parameters() if p.requires_grad]
+            kind = torch.optim.SGD if self.optimizer == "sgd" else torch.optim.AdamW
+            self._updater = kind(parameters, lr=LEARNING_RATE)
+        return self._updater
+
+    def _token_shape(self) -> tuple[int, ...] | None:
+        for value in (*self.args, *self.inputs.values()):
+            if isinstance(value, Tensor) and value.dim() == 2 and not value.is_floating_point():
+                return tuple(value.shape)
+        return None
+
+    def _target(self, shape: tuple[int, ...]) -> Tensor:
+        """Class labels of a loss that the program did not bring: made once."""
+        if shape not in self._targets:
+            device = next(self.module.parameters()).device
+            self._targets[shape] = torch.zeros(shape, dtype=torch.long, device=device)
+        return self._targets[shape]
+
+
+def real_program(
+    target: str,
+    *,
+    device: str,
+    mode: Mode = "infer",
+    batch: int | None = None,
+    seq: int | None = None,
+    dtype: str | None = None,
+    optimizer: str | None = None,
+) -> RealProgram:
+    """A named target with real weights.
+
+    Args:
+        target: a zoo name, `timm:NAME[@PIXELS]` or `file.py:function`.
+        device: `cpu` or `cuda`.
+        mode: `infer` or `train`.
+        batch: batch size.
+        seq: sequence length.
+        dtype: as `predictor estimate --dtype`; fp32 when not given.
+        optimizer: `adamw` (when not given) or `sgd`, training only.
+
+    Raises:
+        UnknownTargetError, CaptureError: as `predictor capture`.
+    """
+    facts: dict[str, float] = {}
+    args: tuple[Any, ...] = ()
+    inputs: Mapping[str, Any] = {}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        if target in zoo.ZOO:
+            wanted = zoo.build(target, mode=mode, batch=batch, seq=seq).inputs
+            with torch.device(device):
+                module = zoo.ZOO[target].build()
+            inputs = real_inputs(wanted, module, device)
+            entry = zoo.ZOO[target]
+            facts["batch"] = batch or entry.batch
+            if entry.seq is not None:
+                facts["seq"] = seq or entry.seq
+        elif target.startswith(timm_models.PREFIX):
+            shape = timm_models.program(target, batch=batch, seq=seq)[1].shape
+            module = _timm_module(target).to(device)
+            args = (torch.randn(shape, device=device),)
+            facts |= {"batch": shape[0], "size": shape[-1]}
+        else:
+            module, given = load_program(target, batch=batch, seq=seq)
+            if any(t.is_meta for t in (*module.parameters(), *module.buffers())):
+                raise CaptureError(f"{target}: a module on the meta device cannot be run")
+            module = module.to(device)
+            moved = tree_map(lambda v: v.to(device) if isinstance(v, Tensor) else v, given)
+            named = isinstance(moved, Mapping)
+            inputs = moved if named else {}
+            args = () if named else tuple(moved) if isinstance(moved, (tuple, list)) else (moved,)
+            first = next((v for v in (*args, *inputs.values()) if isinstance(v, Tensor)), None)
+            facts["batch"] = batch or (first.shape[0] if first is not None and first.dim() else 1)
+    program = RealProgram(
+        target, module, inputs, args, mode=mode, dtype=dtype or "fp32",
+        optimizer=(optimizer or "adamw") if mode == "train" else None, facts=facts,
+    )  # fmt: skip
+    return prepared(program)
+
+
+def _timm_module(target: str) -> nn.Module:
+    """A timm model in memory, sized where its constructor takes a size."""
+    timm = timm_models.load_timm()
+    name, size = timm_models.split_target(target)
+    if size is not None:
+        try:
+            sized: nn.Module = timm.create_model(name, pretrained=False, img_size=size)
+            return sized
+        except TypeError as error:
+            if "img_size" not in str(error):
+                raise
+    made: nn.Module = timm.create_model(name, pretrained=False)
+    return made
+
+
+def prepared(program: RealProgram) -> RealProgram:
+    """The program with sound weights, in its dtype and mode."""
+    set_weights(program.module)
+    program.module.train(program.mode == "train")
+    if program.dtype in ("bf16", "fp16"):
+        to = TORCH_DTYPES[program.dtype]
+
+        def cast(value: Any) -> Any:
+            floating = isinstance(value, Tensor) and value.is_floating_point()
+            return value.to(to) if floating else value
+
+        program.module.to(to)
+        program.inputs = {name: cast(value) for name, value in program.inputs.items()}
+        program.args = tuple(cast(value) for value in program.args)
+    return program
+
+
+def set_weights(module: nn.Module) -> None:
+    """Weights of usual size: some constructors leave memory as they find it."""
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if not parameter.is_floating_point():
+                continue
+            if parameter.dim() > 1:
+                fan_in = math.prod(parameter.shape[1:])
+                parameter.normal_(0.0, 1.0 / math.sqrt(max(1, fan_in)))
+            else:
+                parameter.fill_(0.0 if name.endswith("bias") else 1.0)
+
+
+def real_inputs(
+    wanted: Mapping[str, Tensor], module: nn.Module, device: str
+) -> Mapping[str, Tensor]:
+    """Inputs of a bundled model with values: indices that are in range, numbers around zero.
+
+    Raises:
+        CaptureError: an input is sparse.
+    """
+    tables = [m for m in module.modules() if isinstance(m, (nn.Embedding, nn.EmbeddingBag))]
+    words = max((m.num_embeddings for m in tables), default=CLASSES)
+    bags = [m.num_embeddings for m in tables if isinstance(m, nn.EmbeddingBag)]
+    made: dict[str, Tensor] = {}
+    for name, meta in wanted.items():
+        if meta.layout is not torch.strided:
+            raise CaptureError(
+                f"input {name!r} is sparse: measure the module from file.py:function, which makes "
+                "its own inputs"
+            )
+        shape = tuple(meta.shape)
+        if meta.is_floating_point():
+            made[name] = torch.randn(shape, device=device)
+        elif name == "offsets":
+            made[name] = torch.arange(shape[0], device=device) % (shape[0] // max(1, len(bags)))
+        elif name == "indices" and bags:
+            each = shape[0] // len(bags)
+            made[name] = torch.cat([torch.randint(n, (each,), device=device) for n in bags])
+        else:
+            below = 2 if name in _SMALL_NAMES else _TIMES if name == "times" else words
+            made[name] = torch.randint(below, shape, device=device)
+    return made

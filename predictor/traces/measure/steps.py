@@ -1,0 +1,240 @@
+"""Measuring whole steps: their time, the kernels inside, and what no kernel covers.
+
+The step's time is the wall clock of steps that nothing watches. The kernels' times come from steps
+under the profiler, in turn with the others, less what the profiler takes for the calls inside each
+(`profiled.call_cost_us`, measured on its own). So kernels, calls without a captured partner and the
+gap between them add up to the profiled step less the profiler's time, and `closure` says how far
+this is from the step that nothing watched.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from predictor.graph.ir import Kernel
+from predictor.lower.eager import lower_eager
+from predictor.traces.measure.conditions import LoadWatch, Readings, readings
+from predictor.traces.measure.in_step import Captured, Joined, captured_calls, joined
+from predictor.traces.measure.kernels import flag_of, kernel_facts
+from predictor.traces.measure.local import LocalDevice
+from predictor.traces.measure.profiled import CallNode, Value, call_cost_us, profiled_step, value_of
+from predictor.traces.measure.program import RealProgram
+from predictor.traces.measure.rows_file import RowsFile
+from predictor.traces.measure.step_time import LEAST_STEPS, StepClock
+from predictor.traces.measure.timer import NORMAL_MAD, Limits, Timing
+
+LEAST_PROFILED, MOST_PROFILED = 3, 9
+SEVERAL = "several_kernels"
+"""Flag of a row whose time is that of a call which launches more kernels than the one it names."""
+LISTED = 20
+"""Names of unmatched calls that a step tells."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepParts:
+    """What a step's time consists of, microseconds."""
+
+    wall_us: float
+    """Median of steps that nothing watched."""
+    profiled_us: float
+    """Median of steps under the profiler."""
+    call_cost_us: float
+    """What the profiler takes for one call."""
+    calls: int
+    """Calls that it saw in a step."""
+    kernels_us: float
+    """Captured calls that were found."""
+    unmatched_us: float
+    """Calls that compute and have no captured partner."""
+    gap_us: float
+    """All else: the host between calls, views, the profiled step's own idle time."""
+    closure: float
+    """(kernels + unmatched + gap) / wall - 1; NaN where the device runs beside the host."""
+    captured: int
+    """Captured calls that launch something."""
+    matched: int
+    unmatched: Mapping[str, float] = field(default_factory=dict)
+    """Time of unmatched calls by name, the longest first."""
+    not_seen: Mapping[str, int] = field(default_factory=dict)
+    """Captured calls that the profiler did not see, by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredStep:
+    """One program's step: rows for the two tables, and its parts."""
+
+    step: Mapping[str, Any]
+    kernels: Sequence[Mapping[str, Any]]
+    counts: Sequence[int]
+    """How often each row of `kernels` runs in the step."""
+    parts: StepParts
+    refused: str = ""
+    """Why the number must not be written; empty when it may."""
+
+
+class StepRun:
+    """Measures programs on one device.
+
+    Args:
+        device: what is measured.
+        limits: when a step's time is good enough.
+    """
+
+    def __init__(self, device: LocalDevice, limits: Limits) -> None:
+        self.device, self.limits = device, limits
+        self.cost_us = call_cost_us() if device.type == "cpu" else 0.0
+
+    def measure(self, program: RealProgram) -> MeasuredStep:
+        """One program.
+
+        Raises:
+            CaptureError, CostRuleError: it cannot be captured.
+            RuntimeError: it cannot be run.
+        """
+        graph = program.graph()
+        calls = captured_calls(graph, lower_eager(graph, allow_opaque=True))
+        clock, watch = StepClock(program, self.device.type), LoadWatch()
+        clock.warm_up()
+        shaped = profiled_step(program, self.device.type, shapes=True)
+        found = joined(calls, shaped)
+        first = clock.sample()
+        watch.look()
+        trees = self._sample(clock, first, shaped)
+        load, timing = watch.look(), clock.samples.timing()
+        state = readings(self.device.type)
+        kernels, counts, parts = self._kernels(found, shaped, trees, timing)
+        flag = flag_of(timing, self.limits, load, cold=False)
+        shared = {**self.device.facts(), "clock_mhz": state.clock_mhz,
+                  "power_limit_w": state.power_limit_w}  # fmt: skip
+        rows = [
+            {**shared, **k, "context": "step", "model": program.name, "flag": k["flag"] or flag}
+            for k in kernels
+        ]
+        return MeasuredStep(
+            step=self._step_row(program, clock, timing, flag, state), kernels=rows, counts=counts,
+            parts=parts, refused=timing.untrusted(self.limits, self.device.clock.resolution_us),
+        )  # fmt: skip
+
+    def _sample(self, clock: StepClock, first_us: float, like: CallNode) -> list[CallNode]:
+        """Steps that nothing watches, and profiled ones between them."""
+        share = self.limits.seconds * 1e6 / max(1.0, first_us) / LEAST_STEPS
+        wanted = int(min(MOST_PROFILED, max(LEAST_PROFILED, share)))
+        names = [c.name for c in like.every()]
+        trees: list[CallNode] = []
+        for _ in range(2 * wanted):
+            clock.sample()
+            tree = profiled_step(clock.program, self.device.type, shapes=False)
+            if [c.name for c in tree.every()] == names:
+                trees.append(tree)
+            if len(trees) == wanted:
+                break
+        clock.sample_until(self.limits)
+        return trees
+
+    def _kernels(
+        self, found: Joined, shaped: CallNode, trees: Sequence[CallNode], timing: Timing
+    ) -> tuple[list[dict[str, Any]], list[int], StepParts]:
+        """Rows of the kernels inside, how often each runs, and the parts of the step."""
+        value = value_of(self.device.type, self.cost_us)
+        seen = [tree.every() for tree in (trees or [shaped])]
+        place = {id(call): i for i, call in enumerate(shaped.every())}
+        times = [_times([place[id(c)] for c in one.calls], seen, value) for one in found.captured]
+        rows, counts = kernel_rows(found.captured, times)
+        loose = [_times([place[id(c)]], seen, value) for c in found.unmatched]
+        kernels_us = math.fsum(float(np.median(t)) for t in times if len(t))
+        unmatched_us = math.fsum(float(np.median(t)) for t in loose)
+        profiled = float(np.median([tree[0].host_us for tree in seen]))
+        on_host = self.device.type == "cpu"
+        whole = profiled - self.cost_us * shaped.calls if on_host else timing.median_us
+        by_name: dict[str, float] = defaultdict(float)
+        for call, spent in zip(found.unmatched, loose, strict=True):
+            by_name[call.name] += float(np.median(spent))
+        return rows, counts, StepParts(
+            wall_us=timing.median_us, profiled_us=profiled, call_cost_us=self.cost_us,
+            calls=shaped.calls, kernels_us=kernels_us, unmatched_us=unmatched_us,
+            gap_us=whole - kernels_us - unmatched_us,
+            closure=whole / timing.median_us - 1 if on_host else math.nan,
+            captured=len(found.captured), matched=sum(bool(c.calls) for c in found.captured),
+            unmatched=dict(sorted(by_name.items(), key=lambda x: -x[1])[:LISTED]),
+            not_seen=dict(Counter(c.node.op for c in found.captured if not c.calls)),
+        )  # fmt: skip
+
+    def _step_row(
+        self, program: RealProgram, clock: StepClock, timing: Timing, flag: str, state: Readings
+    ) -> dict[str, Any]:
+        facts = dict(self.device.facts())
+        facts.pop("tf32")
+        train = program.mode == "train"
+        return {
+            **facts, **program.facts, "model": program.name, "mode": program.mode,
+            "dtype": program.dtype, "devices": 1, "micro_batch": program.facts["batch"],
+            "measure": "wall", "latency_us": timing.median_us, "spread_us": timing.spread_us,
+            "repeats": timing.samples, "power_limit_w": state.power_limit_w, "flag": flag,
+            "forward_us": clock.samples.phase_us("forward") if train else timing.median_us,
+            "backward_us": clock.samples.phase_us("backward"),
+        }  # fmt: skip
+
+
+def kernel_rows(
+    captured: Sequence[Captured], times: Sequence[np.ndarray]
+) -> tuple[list[dict[str, Any]], list[int]]:
+    """Rows of equal kernels together, and how often each runs.
+
+    Args:
+        captured: calls of the step; those without a profiled call give no row.
+        times: of each, one a profiled step.
+    """
+    equal: dict[tuple[object, ...], list[np.ndarray]] = defaultdict(list)
+    facts: dict[tuple[object, ...], dict[str, Any]] = {}
+    for one, spent in zip(captured, times, strict=True):
+        if not len(spent):
+            continue
+        row = call_facts(one.kernels)
+        key: tuple[object, ...] = tuple(sorted(row.items()))
+        facts[key] = row
+        equal[key].append(spent)
+    rows, counts = [], []
+    for key, groups in equal.items():
+        every = np.concatenate(groups)
+        mean = float(np.mean([np.median(g) for g in groups]))
+        deviation = float(np.median(np.abs(every - np.median(every))))
+        rows.append({
+            **facts[key], "latency_us": mean, "spread_us": NORMAL_MAD * deviation,
+            "repeats": len(every),
+        })  # fmt: skip
+        counts.append(len(groups))
+    return rows, counts
+
+
+def call_facts(kernels: Sequence[Kernel]) -> dict[str, Any]:
+    """Columns of a call's row: its one kernel, or the costliest of several with all their work."""
+    most = max(kernels, key=lambda k: (k.flops, k.bytes))
+    row = dict(kernel_facts(most))
+    for name in ("flops", "read_bytes", "write_bytes"):
+        row[name] = math.fsum(getattr(k, name) for k in kernels)
+    return {**row, "flag": SEVERAL if len(kernels) > 1 else ""}
+
+
+def keep(measured: MeasuredStep, key: str, steps: RowsFile, kernels: RowsFile) -> None:
+    """Put a measured step into its two files."""
+    if measured.refused:
+        steps.refuse(key, measured.refused)
+        return
+    facts = {k: v for k, v in asdict(measured.parts).items() if v == v}
+    steps.facts.setdefault("parts", {})[key] = facts
+    kernels.facts.setdefault("counts", {})[key] = list(measured.counts)
+    kernels.add(key, measured.kernels)
+    steps.add(key, [measured.step])
+
+
+def _times(places: Sequence[int], seen: Sequence[Sequence[CallNode]], value: Value) -> np.ndarray:
+    """Time of some calls together, one a profiled step; empty where there are none."""
+    if not places:
+        return np.empty(0)
+    return np.array([math.fsum(value(tree[i]) for i in places) for tree in seen])
