@@ -33,7 +33,7 @@ def codes_of(column: pd.Series[Any]) -> tuple[NDArray[np.int64], list[Any]]:
 
 
 def hashed_columns(rows: pd.DataFrame, columns: Sequence[str], *, absent: int = -1) -> Hashes:
-    """Hash of each row's values in `columns` (text or integers).
+    """Hash of each row's values in `columns` (integers, or what is the same as text).
 
     Args:
         rows: N rows.

@@ -1,7 +1,8 @@
 """Noise of measured kernels: how far two measurements of one kernel on one device lie apart.
 
-Kernels are the same when device, op, dimensions, dtype, scheme, phase, context and layout are. What
-differs between two measurements says what their ratio shows:
+Kernels are the same when device, op, dimensions, dtype, scheme, phase, context and layout are, the
+routing of experts, and what joins the ranks of a collective. What differs between two measurements
+says what their ratio shows:
 
 | pair | differs | the same |
 |---|---|---|
@@ -32,8 +33,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PAIRS: tuple[str, ...] = ("repeat", "library", "release", "framework", "source")
-SAME: tuple[str, ...] = ("device", "op", "phase", "dtype", "scheme", "context", "layout")
-"""Text columns that make a kernel, besides its dimensions."""
+SAME: tuple[str, ...] = (
+    "device", "op", "phase", "dtype", "scheme", "context", "layout", "routing", "interconnect",
+    "ranks_per_node",
+)  # fmt: skip
+"""Columns that make a kernel, besides its dimensions."""
 SETTINGS: tuple[str, ...] = (
     "library", "execution", "amp", "tf32", "power_limit_w", "clock_mhz",
 )  # fmt: skip

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 VALUE_SHOWN = 80
 """Characters of a refused value that a reject keeps."""
 
@@ -35,7 +35,8 @@ KERNEL_COLUMNS: tuple[str, ...] = (
     "row_id", "source", "file", "row", "licence", "device", "op", "phase", "dtype", "scheme",
     "context", "flops", "read_bytes", "write_bytes", "latency_us", "spread_us", "repeats",
     "framework", "framework_version", "library", "execution", "layout", "amp", "tf32",
-    "power_limit_w", "clock_mhz", "model", "part", "flag",
+    "routing", "interconnect", "ranks_per_node", "power_limit_w", "clock_mhz", "model", "part",
+    "flag",
     *(f"dim_{d}" for d in DIM_NAMES),
 )  # fmt: skip
 STEP_COLUMNS: tuple[str, ...] = (
@@ -63,7 +64,7 @@ ColumnKind: TypeAlias = Literal["text", "integer", "number"]
 _INTEGERS = frozenset({"row", "node"})
 _NUMBERS = frozenset({
     "flops", "weight", "batch", "seq", "size", "devices", "micro_batch", "repeats",
-    "power_limit_w", "clock_mhz",
+    "power_limit_w", "clock_mhz", "ranks_per_node",
 })  # fmt: skip
 
 

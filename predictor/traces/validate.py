@@ -12,7 +12,7 @@ file, row, column, value and rule; the others stay.
 | `latency_not_plausible` | a time is below 0.1 us or above 1e9 us (ops and predictions: below 0) |
 | `dimension_not_plausible` | a dimension of the op is below 1 (flags and tensors read: below 0) |
 | `work_not_plausible` | FLOPs, bytes or repetitions are negative |
-| `count_not_plausible` | a count of devices, samples, runs, tokens or pixels is below 1 |
+| `count_not_plausible` | a count of devices, ranks, samples, runs, tokens or pixels is below 1 |
 | `reading_not_plausible` | a spread, a power limit or a clock is outside of `READINGS` |
 | `dtype_not_supported` | the device has no hardware path for a matrix product of the dtype |
 """
@@ -52,7 +52,7 @@ NAMES: Mapping[str, Collection[str]] = {
 }  # fmt: skip
 """Allowed names by column, in every table that has it."""
 _MAY_BE_ZERO = frozenset({"causal", "inputs", "window", "input_size"})
-_COUNTS = ("batch", "seq", "size", "devices", "micro_batch", "repeats")
+_COUNTS = ("batch", "seq", "size", "devices", "micro_batch", "repeats", "ranks_per_node")
 READINGS: Mapping[str, tuple[float, float]] = {
     "spread_us": (0.0, 1e9), "power_limit_w": (1.0, 1e4), "clock_mhz": (10.0, 1e4),
 }  # fmt: skip

@@ -191,6 +191,7 @@ def test_experts(write, aiconfigurator):
         [64, 32, 128, 384, 2048, 32, 8, 128, 768]
     ] * 2  # fmt: skip
     assert k["dim_gates"].tolist() == [2, 1]
+    assert k["routing"].tolist() == ["balanced"] * 2
     assert k["flops"].tolist() == [2 * 128 * 384 * 2048 * 3, 2 * 128 * 384 * 2048 * 2]
     assert k["read_bytes"].tolist()[0] == 2 * (64 * 2048 + 32 * 3 * 384 * 2048)
     assert k["write_bytes"].tolist()[0] == 2 * 64 * 2048
@@ -211,6 +212,20 @@ def test_experts_with_replicas_take_the_tokens_that_come_in(write, aiconfigurato
     }  # fmt: skip
     found = one(write("h100_sxm/moe/trtllm/1.0.0", "wideep_moe", [row]))
     assert [found[f"dim_{d}"] for d in ("tokens", "groups", "m", "experts")] == [60, 36, 128, 128]
+    assert found["routing"] == "power_law_1.01_eplb"
+
+
+def test_routings_that_load_a_rank_alike_are_no_repeats(write, aiconfigurator):
+    from predictor.traces.noise import NoiseMeter
+
+    ways = ("balanced", "power_law_1.01", "power_law_1.2")
+    rows = [{**aiconfigurator.MOE, "distribution": way, "num_tokens": 1, "latency": 0.01 * i}
+            for i, way in enumerate(ways, 1)]  # fmt: skip
+    k = write("h100_sxm/moe/trtllm/1.0.0", "moe", rows).kernels
+    meter = NoiseMeter()
+    meter.add(k)
+    assert k["routing"].tolist() == list(ways)
+    assert meter.measured().groups.empty
 
 
 def test_quantisation(write):
@@ -234,6 +249,7 @@ def test_collectives_count_elements(write, aiconfigurator):
         ["fp16", "nccl", "library", "isolated"]
     ]
     assert (k["device"] == "nvidia-h100-sxm-80gb").all()  # no device column: the folder's
+    assert (k["ranks_per_node"] == 8).all()
     assert (k["flag"] == "").all()
 
 

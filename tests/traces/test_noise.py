@@ -59,7 +59,8 @@ def test_what_differs_names_the_pair(changes, pair):
     [
         {"device": "nvidia-h200-sxm-141gb"}, {"op": "bmm"}, {"dtype": "fp16"}, {"dim_k": 65},
         {"scheme": "w4a16"}, {"phase": "backward"}, {"context": "isolated"}, {"layout": "nhwc"},
-        {"flag": "throttled"}, {"dim_m": 32, "dim_n": 128},
+        {"flag": "throttled"}, {"dim_m": 32, "dim_n": 128}, {"routing": "power_law_1.2"},
+        {"interconnect": "nvlink_pairs"}, {"ranks_per_node": 4.0},
     ],
 )  # fmt: skip
 def test_other_kernels_make_no_pair(changes):
@@ -130,6 +131,12 @@ def test_attention_is_told_apart_by_phase_of_serving():
     }  # fmt: skip
     rows = [{**attention, "dim_q_len": q} for q in (1, 1, 99, 99)]
     assert measured(*rows).groups["op_class"].tolist() == ["attention decode", "attention prefill"]
+
+
+def test_an_unknown_count_of_ranks_is_one_and_the_same():
+    known = {"ranks_per_node": 8.0}
+    found = measured({}, {"latency_us": 110.0}, known, {**known, "latency_us": 110.0})
+    assert pairs(found) == {"repeat": (2, pytest.approx(0.1, rel=1e-5))}
 
 
 def test_nothing_measured():

@@ -104,6 +104,8 @@ def test_collective_sizes_are_bytes_there_and_elements_here(kernels):
     assert (near["latency_us"], near["flag"], near["library"]) == (40.0, "", "nccl")
     assert dims(far, "numel", "ranks") == [1_048_576 // 2, 16]
     assert far["flag"] == "multi_node"  # 16 workers, 8 a node
+    assert near["interconnect"] == far["interconnect"] == "nvswitch"
+    assert near["ranks_per_node"] == far["ranks_per_node"] == 8
 
 
 def test_a_missing_time_drops_one_operator(changed):
@@ -134,6 +136,23 @@ def test_faster_than_the_datasheet_is_flagged(changed):
     # 16 x 4096 x 28672 and a weight of 235 MB at 1,935 GB/s: 121 us at least
     flags = changed(GATED, time_stats__mlp_up_proj__median=[0.1, 1.5]).kernels
     assert flags.set_index("row_id")["flag"][f"vidur:{GATED}:0:mlp_up_proj"] == "above_peak"
+
+
+def test_nodes_of_one_gpu_are_told_apart_by_what_joins_them(tmp_path):
+    root = shutil.copytree(SAMPLE, tmp_path / "vidur")
+    dgx = root / REDUCE
+    for node in ("h100_dgx", "h100_pairwise_nvlink", "h100_lab"):
+        target = root / f"data/profiling/network/{node}/all_reduce.csv"
+        target.parent.mkdir()
+        target.write_text(dgx.read_text().replace("0.04", f"0.04{len(node)}"))
+    rows = read(root).kernels
+    rows = rows[rows["op"] == "all_reduce"].assign(node=rows["file"].str.split("/").str[3])
+    found = rows.groupby("node")["interconnect"].unique().map(list).to_dict()
+    assert found == {
+        "a100_dgx": ["nvswitch"], "h100_dgx": ["nvswitch"],
+        "h100_pairwise_nvlink": ["nvlink_pairs"],
+    }  # fmt: skip
+    assert (rows["device"] == "nvidia-h100-sxm-80gb").sum() == 4
 
 
 def test_collectives_of_another_kind_or_odd_bytes_are_dropped(changed):

@@ -36,6 +36,9 @@ class Kernels:
     output_bytes: float = ACTIVATION_BYTES
     context: str = "device"
     execution: str = "cuda_graph"
+    routing: str = ""
+    """How tokens spread over experts, as published."""
+    ranks_per_node: Numbers | None = None
     flag: NDArray[np.bool_] | bool = False
     """Rows that carry `flag_name`."""
     flag_name: str = ""

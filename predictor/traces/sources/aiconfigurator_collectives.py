@@ -42,7 +42,7 @@ def _collectives(chunk: Chunk, dtype: str, *, execution: str) -> Iterator[Kernel
         how = "eager" if kernel.endswith("_eager") else execution
         yield Kernels(
             rows=rows, op=OPS_BY_NAME[name], form=FORMATS[form],
-            dims={"numel": numel[rows], "ranks": ranks[rows]},
+            dims={"numel": numel[rows], "ranks": ranks[rows]}, ranks_per_node=ranks[rows],
             input_bytes=width, output_bytes=width, execution=how,
             context="device" if how == "cuda_graph" else "isolated",
             flag=chunk.device.scaleup_link in _NO_LINK, flag_name="topology",

@@ -125,7 +125,7 @@ def _experts(
             pairs = np.where(pairs > 0, np.maximum(pairs, tokens_in[rows]), pairs)
         gates = np.where(plain[rows] | ("nongated" in kernel), 1, 2)
         yield Kernels(
-            rows=rows, op="moe", form=form,
+            rows=rows, op="moe", form=form, routing=routing,
             dims={
                 "tokens": tokens_in[rows], "groups": slots[rows] // ranks[rows], "m": pairs,
                 "n": inner[rows] // tp[rows], "k": hidden[rows], "gates": gates, "active": active,

@@ -25,7 +25,7 @@ ABOVE_PEAK = "above_peak"
 WINDOW_UNKNOWN = "window_unknown"
 ABOVE_PEAK_SHARE = 0.05
 """Share of a table's windowless rows above the peak, beyond which none of them is believed."""
-_TEXTS = ("op", "dtype", "scheme", "context", "execution", "flag")
+_TEXTS = ("op", "dtype", "scheme", "context", "execution", "routing", "flag")
 
 
 class _Text:
@@ -68,7 +68,7 @@ def kernel_rows(
     dims = {name: np.full(n, -1, dtype=np.int64) for name in DIM_NAMES}
     work = {name: np.full(n, np.nan) for name in ("flops", "read_bytes", "write_bytes")}
     text = {name: _Text(n) for name in _TEXTS}
-    kept = np.zeros(n, dtype=bool)
+    kept, together = np.zeros(n, dtype=bool), np.full(n, np.nan)
     latency_us = chunk.floats("latency") * 1e3
     for found in reader(chunk):
         if not isinstance(found, Kernels):
@@ -79,11 +79,13 @@ def kernel_rows(
             continue
         kept[found.rows] = True
         _place(found, dims, work, text)
+        if found.ranks_per_node is not None:
+            together[found.rows] = found.ranks_per_node
         _flag(found, work["flops"][found.rows], latency_us[found.rows], chunk.device, text["flag"])
     _windowless(chunk, dims["window"], text["flag"])
     values = {
         **_origin(chunk, first), "latency_us": latency_us, "phase": "forward",
-        "device": chunk.device.id, "power_limit_w": _power_limit(chunk),
+        "device": chunk.device.id, "power_limit_w": _power_limit(chunk), "ranks_per_node": together,
         **{name: column.column() for name, column in text.items()}, **work,
         **{f"dim_{name}": numbers for name, numbers in dims.items()},
     }  # fmt: skip
@@ -115,7 +117,7 @@ def _place(
         values[rows] = getattr(cost, name)
     for name, value in (
         ("op", found.op), ("dtype", found.form.dtype), ("scheme", found.form.scheme),
-        ("context", found.context), ("execution", found.execution),
+        ("context", found.context), ("execution", found.execution), ("routing", found.routing),
     ):  # fmt: skip
         text[name].set(rows, value)
 

@@ -63,6 +63,8 @@ ROUNDING_SHARE = 0.1
 """Of the time: above it a row is flagged."""
 OPERATOR_REPEATS, COLLECTIVE_REPEATS = 20, 3
 ELEMENT_BYTES = 2
+INTERCONNECTS: Mapping[str, str] = {"_dgx": "nvswitch", "_pairwise_nvlink": "nvlink_pairs"}
+"""What joins the GPUs of a node, by how its folder ends; between pairs it is PCIe."""
 
 _COMMON: dict[str, Any] = {
     "source": SOURCE, "licence": LICENCE, "context": "device", "framework": "pytorch",
@@ -194,9 +196,12 @@ def _collectives(cells: Cells, node: str) -> list[pd.DataFrame]:
     cells.keep(cells.whole("size") % ELEMENT_BYTES == 0, "size", "not_whole_elements")
     ranks = cells.whole("num_workers")
     dims = {"numel": cells.whole("size") // ELEMENT_BYTES, "ranks": ranks}
-    far = ranks > cells.whole("devices_per_node")
+    together = cells.whole("devices_per_node")
+    links = [link for suffix, link in INTERCONNECTS.items() if node.endswith(suffix)]
     values = _values(cells, time, device, "", {
-        "library": "nccl", "repeats": COLLECTIVE_REPEATS, "flag": np.where(far, "multi_node", ""),
+        "library": "nccl", "repeats": COLLECTIVE_REPEATS, "interconnect": "".join(links[:1]),
+        "ranks_per_node": np.minimum(ranks, together),
+        "flag": np.where(ranks > together, "multi_node", ""),
     })  # fmt: skip
     return [kernel_rows(name, dims, "fp16", values)]
 
