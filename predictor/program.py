@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from predictor.errors import CaptureError, DataError, NotYetError, UnknownTargetError
+from predictor.errors import CaptureError, NotYetError, UnknownTargetError
 from predictor.graph.ir import OpGraph
 
 if TYPE_CHECKING:
@@ -17,6 +17,9 @@ Target: TypeAlias = "str | OpGraph | nn.Module | Callable[..., object]"
 Loss: TypeAlias = "Callable[[object], Tensor]"
 
 DEFAULT_OPTIMIZER = "adamw"
+GRAPH_FILES: tuple[str, ...] = (".json", ".json.gz", ".json.tar.gz")
+"""Endings of captured graphs, profiler traces and execution graphs."""
+_HEAD_CHARS = 256
 LATER_KINDS: Mapping[str, str] = {
     "hf:": "a local Hugging Face configuration",
     ".onnx": "an ONNX file",
@@ -42,8 +45,8 @@ def capture(
 
     Args:
         target: a zoo name (`gpt2-large`), `timm:NAME` or `timm:NAME@PIXELS`, `file.py:function`,
-            the file of a captured graph, a module, a step function, or a captured graph, which
-            comes back as it is.
+            the file of a captured graph, of a profiler trace or of an execution graph (one step
+            of it), a module, a step function, or a captured graph, which comes back as it is.
         inputs: of a module or step function: its input, a tuple or list of positional ones, a
             dict of keyword ones, or `(args, kwargs)`. Tensors give shapes and dtypes; their values
             are not read.
@@ -125,21 +128,23 @@ def split_inputs(inputs: object) -> tuple[tuple[object, ...], Mapping[str, objec
 
 
 def _graph_of(target: Target) -> OpGraph | None:
-    """The graph, where the target is one or names the file of one."""
+    """The graph, where the target is one or names the file of one, or of a profiler trace."""
     if isinstance(target, OpGraph):
         return target
-    if not isinstance(target, str) or not target.endswith((".json", ".json.gz")):
+    if not isinstance(target, str) or not target.endswith(GRAPH_FILES):
         return None
-    from predictor.graph.serialize import load_graph
+    from predictor.graph.serialize import FORMAT, load_graph
+    from predictor.traces.kineto.content import head_of
 
     if not Path(target).is_file():
-        raise UnknownTargetError(f"no file {target!r}; `predictor capture` writes graph files")
-    try:
-        graph = load_graph(target)
-    except DataError as error:
-        raise NotYetError(
-            f"{error}; graph files of `predictor capture` work, profiler traces do not work yet"
-        ) from error
+        raise UnknownTargetError(
+            f"no file {target!r}; `predictor capture` writes graph files, torch.profiler traces"
+        )
+    if f'"{FORMAT}"' not in head_of(Path(target), _HEAD_CHARS):
+        from predictor.traces.kineto.target import graph_of_trace
+
+        return graph_of_trace(Path(target))
+    graph = load_graph(target)
     if not isinstance(graph, OpGraph):
         raise UnknownTargetError(f"{target} holds lowered kernels; capture the program again")
     return graph

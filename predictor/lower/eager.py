@@ -63,7 +63,7 @@ def _drafts(node: OpNode, *, allow_opaque: bool) -> Sequence[Draft]:
         return [Draft(op="transfer", dims=dims, reads=node.inputs, writes=node.outputs)]
     row = find(op)
     if row is None:
-        if not allow_opaque:
+        if not allow_opaque and not node.attrs.get("opaque"):
             where = f" in module {node.module!r}" if node.module else ""
             raise CostRuleError(
                 f"no cost rule for {op!r}{where} ({node.phase}): allow opaque kernels "

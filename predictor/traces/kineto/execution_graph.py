@@ -52,10 +52,11 @@ class GraphNode:
     thread: int
     call: RecordedCall
     inputs: tuple[TensorRef, ...]
+    input_dims: tuple[tuple[int, ...], ...]
+    """Sizes of the tensors among `inputs`."""
     outputs: tuple[TensorRef, ...]
     output_dims: tuple[tuple[int, ...], ...]
     """Sizes of the tensors among `outputs`."""
-    output_types: tuple[str, ...]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -129,11 +130,12 @@ def _node(raw: Mapping[str, Any]) -> GraphNode:
              "types": raw[f"{kind[:-1]}_types"]}
             for kind in ("inputs", "outputs")
         )  # fmt: skip
-    out_refs, out_dims, out_types = _tensors(outputs)
+    out_refs, out_dims = _tensors(outputs)
+    in_refs, in_dims = _tensors(inputs)
     return GraphNode(
         id=int(raw["id"]), record=int(facts["rf_id"]), name=str(raw["name"]), parent=int(parent),
         thread=int(facts["tid"]), call=_call(str(raw["name"]), inputs), outputs=out_refs,
-        inputs=_tensors(inputs)[0], output_dims=out_dims, output_types=out_types,
+        inputs=in_refs, input_dims=in_dims, output_dims=out_dims,
     )  # fmt: skip
 
 
@@ -186,13 +188,10 @@ def _value(value: Any) -> Any:
     return value
 
 
-def _tensors(
-    side: Mapping[str, Any],
-) -> tuple[tuple[TensorRef, ...], tuple[tuple[int, ...], ...], tuple[str, ...]]:
-    """Tensors of one side of a node, those in lists too, with sizes and types."""
+def _tensors(side: Mapping[str, Any]) -> tuple[tuple[TensorRef, ...], tuple[tuple[int, ...], ...]]:
+    """Tensors of one side of a node, those in lists too, with their sizes."""
     refs: list[TensorRef] = []
     dims: list[tuple[int, ...]] = []
-    types: list[str] = []
     for value, shape, told in zip(side["values"], side["shapes"], side["types"], strict=True):
         kind = _type(told)
         if not _holds_tensors(kind):
@@ -211,5 +210,4 @@ def _tensors(
                     )
                 )  # fmt: skip
                 dims.append(_sizes(size))
-                types.append(kind.removeprefix("TensorList[").removesuffix("]"))
-    return tuple(refs), tuple(dims), tuple(types)
+    return tuple(refs), tuple(dims)

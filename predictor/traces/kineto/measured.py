@@ -93,7 +93,7 @@ def measured_kernels(
     for unit in units:
         phases.add(unit.phase)
         kernel, rule, flag = _kernel_of(unit, activity)
-        if cut is not None and unit.start_ns >= cut.host_start_ns:
+        if cut is not None and unit.launch_ns >= cut.host_start_ns:
             kernel, rule = None, "in_last_step"
         if kernel is None:
             out = dropped.get(rule)

@@ -6,18 +6,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from predictor.graph.ops import OPS
 from predictor.traces.kineto.activity import activities
 from predictor.traces.kineto.execution_graph import ExecutionGraph
 from predictor.traces.kineto.host_calls import host_calls
 from predictor.traces.kineto.join import joined_graph
 from predictor.traces.kineto.measured import Measured, measured_kernels
+from predictor.traces.kineto.step_dtype import step_dtype
 from predictor.traces.kineto.steps import Steps, steps_of
 from predictor.traces.kineto.summary import TraceSummary, summary_of
 from predictor.traces.kineto.trace import Trace
 from predictor.traces.kineto.units import UnitReader
-
-_MATRIX = ("matmul", "conv", "attention", "grouped_matmul", "recurrent")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,24 +40,8 @@ class TraceReading:
 
     @property
     def step_dtype(self) -> str:
-        """Dtype of the steps by that of their matrix work; empty where it is not known.
-
-        Half precision beside fp32 matrix work or fp32 parameters that are cast is autocast.
-        """
-        found = {
-            k.kernel.dtype for k in self.measured.kernels
-            if OPS[k.kernel.op].op_class in _MATRIX
-        }  # fmt: skip
-        halves = found & {"fp16", "bf16"}
-        if found == {"fp32"}:
-            return "fp32"
-        if len(halves) != 1 or found - halves - {"fp32"}:
-            return ""
-        (half,) = halves
-        casts = any(
-            k.kernel.op == "cast" and k.kernel.dtype == "fp32" for k in self.measured.kernels
-        )
-        return f"amp-{half}" if casts or "fp32" in found else half
+        """Dtype of the steps by that of their matrix work; empty where it is not known."""
+        return step_dtype(self.measured)
 
 
 def read_device(

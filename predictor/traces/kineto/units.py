@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from predictor.capture.kineto import RENAMED, RecordedCall, Replayer, ReplayError
 from predictor.errors import CostRuleError
@@ -37,6 +38,8 @@ class Unit:
     phase: Phase
     start_ns: int
     """When the host called it."""
+    launch_ns: int
+    """When the host launched its first event: says which step it is of."""
     time_ns: int
     """Sum over what it launched; on a host, its duration."""
     events: tuple[int, ...]
@@ -76,7 +79,7 @@ class UnitReader:
 
     def units(self, trace: Trace, activity: Activity, calls: HostCalls) -> Iterator[Unit]:
         """All units of one device: those of ops, outermost ones in order, then events of no op."""
-        walk = _Walk(self, activity, calls)
+        walk = _Walk(self, activity, calls, activity.launch_ns)
         waiting = list(reversed(calls.children()))
         while waiting:
             waiting.extend(reversed(walk.visit(waiting.pop())))
@@ -115,6 +118,7 @@ class _Walk:
     reader: UnitReader
     activity: Activity
     calls: HostCalls
+    launch_ns: NDArray[np.int64]
     found: list[Unit] = field(default_factory=list)
 
     def visit(self, op: int) -> list[int]:
@@ -168,10 +172,12 @@ class _Walk:
         if not events and not on_host:
             return
         time = ops["dur_ns"][op] if on_host else device["dur_ns"][events].sum()
+        start = int(ops["ts_ns"][op])
+        launch = start if on_host else int(self.launch_ns[events].min())
         self.found.append(
             Unit(
                 name=call.name, row=self.calls.row(op), phase=self.calls.phase[op],
-                start_ns=int(ops["ts_ns"][op]), time_ns=int(time), events=tuple(events),
+                start_ns=start, launch_ns=launch, time_ns=int(time), events=tuple(events),
                 kernel=kernel, nodes=nodes, call=call, reason=reason,
             )
         )  # fmt: skip
@@ -183,6 +189,7 @@ class _Walk:
         return Unit(
             name=events.name_of(event), row=int(events["row"][event]),
             phase=self.calls.phase_of_event(event),
-            start_ns=int(self.activity.launch_ns[event]), time_ns=int(events["dur_ns"][event]),
+            start_ns=int(self.launch_ns[event]), launch_ns=int(self.launch_ns[event]),
+            time_ns=int(events["dur_ns"][event]),
             events=(event,), reason="collective" if talks else "kernel_without_op",
         )  # fmt: skip
