@@ -12,8 +12,8 @@ from predictor.program import DEFAULT_OPTIMIZER, Mode
 
 TARGET_HELP = (
     "A zoo name (gpt2-large), timm:NAME or timm:NAME@PIXELS, file.py:function returning "
-    "(module, inputs), or a graph that `predictor capture` wrote. Not yet: hf:DIR, .onnx, .mlir, "
-    ".pt2, profiler traces."
+    "(module, inputs), a graph that `predictor capture` wrote, or a torch.profiler trace or "
+    "execution graph (.json, .json.gz). Not yet: hf:DIR, .onnx, .mlir, .pt2."
 )
 
 Target = Annotated[str, typer.Argument(metavar="TARGET", help=TARGET_HELP)]
