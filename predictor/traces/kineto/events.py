@@ -23,6 +23,8 @@ GROUPS: tuple[tuple[int, ...], ...] = ((OP,), (ANNOTATION,), (RUNTIME,), DEVICE_
 """Categories that are looked at together."""
 _RECORDED = frozenset({OP, ANNOTATION})
 """Categories whose events have a record function id."""
+_ON_DEVICE = frozenset(DEVICE_CATEGORIES)
+_WHAT = ("host_event", "device_event")
 _DETAIL_KEYS: tuple[str, ...] = (
     "Input Dims", "Input type", "Input Strides", "Concrete Inputs", "Collective name", "dtype",
     "In msg nelems", "Out msg nelems", "Group size",
@@ -62,8 +64,6 @@ class Detail:
     """Values of arguments that are no tensors, as text; newer releases only."""
     size_bytes: int = ABSENT
     """Of a copy or fill."""
-    threads: int = ABSENT
-    """Of a kernel's launch grid."""
     collective: str = ""
     """What a collective was called as; empty for what is none."""
     elements: int = ABSENT
@@ -115,9 +115,9 @@ def to_ns(value: object) -> int | None:
     A number with a fraction is text here: a binary float would lose what lies below a quarter of a
     microsecond in a time since 1970.
     """
-    if isinstance(value, int):
+    if type(value) is int:
         return value * 1000
-    if not isinstance(value, str):
+    if type(value) is not str:
         return None
     if value[-4:-3] == "." and value[-3:].isdigit():  # as Kineto writes it
         return int(value[:-4] + value[-3:])
@@ -147,63 +147,80 @@ class EventBuilder:
     """The largest such number: with `recorded` it tells whether events are missing."""
     _rows: list[tuple[int, ...]] = field(default_factory=list)
     _chunks: list[list[NDArray[Any]]] = field(default_factory=lambda: [[] for _ in COLUMNS])
+    _categories: dict[str, int | None] = field(default_factory=dict)
     _names: dict[str, int] = field(default_factory=dict)
     _lanes: dict[Lane, int] = field(default_factory=dict)
-    _lane_keys: dict[tuple[bool, Any, Any], int] = field(default_factory=dict)
-    _detail_keys: dict[str, int] = field(default_factory=dict)
+    _lane_keys: dict[tuple[bool, str, str], int] = field(default_factory=dict)
+    _detail_keys: dict[str | int, int] = field(default_factory=dict)
     _details: list[Detail] = field(default_factory=list)
 
     def add(self, events: Sequence[Any]) -> None:
         """Take some events."""
+        keep, categories = self._keep, self._categories
         for number, event in enumerate(events, self.seen):
-            if not isinstance(event, dict):
+            if type(event) is not dict:
                 self.dropped["event_is_no_object"] += 1
                 continue
             if event.get("ph") != "X":
                 continue
             label, args = event.get("cat"), event.get("args")
-            category = category_of(label) if isinstance(label, str) else None
-            if not isinstance(args, dict):
+            if type(args) is not dict:
                 args = {}
-            index = args.get("Ev Idx", args.get("Profiler Event Index"))
-            if isinstance(index, int):
-                self.recorded += 1
-                if index > self.last_recorded:
-                    self.last_recorded = index
+            if type(label) is not str:
+                label = str(label)
+            if label not in categories:
+                categories[label] = category_of(label)
+            category = categories[label]
+            if category is None or category in _RECORDED:
+                self._count_recorded(args)
             if category is None:
-                self.passed_over[str(label)] += 1
+                self.passed_over[label] += 1
             else:
-                self._keep(number, category, event, args)
+                keep(number, category, event, args)
         self.seen += len(events)
         if len(self._rows) >= _FLUSH_ROWS:
             self._flush()
+
+    def _count_recorded(self, args: dict[str, Any]) -> None:
+        index = args.get("Ev Idx")
+        if index is None:
+            index = args.get("Profiler Event Index")
+        if type(index) is int:
+            self.recorded += 1
+            if index > self.last_recorded:
+                self.last_recorded = index
 
     def _keep(
         self, number: int, category: int, event: dict[str, Any], args: dict[str, Any]
     ) -> None:
         ts, dur = to_ns(event.get("ts")), to_ns(event.get("dur"))
-        on_device = category in DEVICE_CATEGORIES
-        what = "device_event" if on_device else "host_event"
-        if ts is None or ts <= 0:
-            self.dropped[f"{what}_without_time"] += 1
+        on_device = category in _ON_DEVICE
+        if ts is None or not 0 < ts < _LARGEST:
+            self.dropped[f"{_WHAT[on_device]}_without_time"] += 1
             return
-        if dur is None or dur < 0 or (dur == 0 and on_device):
-            self.dropped[f"{what}_without_duration"] += 1
+        if dur is None or not 0 <= dur < _LARGEST or (on_device and dur == 0):
+            self.dropped[f"{_WHAT[on_device]}_without_duration"] += 1
             return
         pid, tid = event.get("pid"), event.get("tid")
+        link, detail = "correlation", ABSENT
         if on_device:
             lane = self._lane(True, args.get("device", pid), args.get("stream", tid))
             detail = self._device_detail(args)
         else:
             lane = self._lane(False, pid, tid)
-            detail = self._host_detail(args) if category in _RECORDED else ABSENT
-        link = args.get("Record function id" if category in _RECORDED else "correlation")
-        name = str(event.get("name", ""))
-        row = (
-            number, category, self._names.setdefault(name, len(self._names)), ts, dur, lane,
-            _whole(link), _whole(args.get("External id", args.get("external id"))), detail,
-        )  # fmt: skip
-        self._rows.append(row)
+            if category in _RECORDED:
+                link, detail = "Record function id", self._host_detail(args)
+        name = event.get("name", "")
+        if type(name) is not str:
+            name = str(name)
+        names = self._names
+        external = args.get("External id")
+        if external is None:
+            external = args.get("external id")
+        self._rows.append((
+            number, category, names.setdefault(name, len(names)), ts, dur, lane,
+            _whole(args.get(link)), _whole(external), detail,
+        ))  # fmt: skip
 
     def _lane(self, on_device: bool, group: Any, member: Any) -> int:
         key = (on_device, str(group), str(member))
@@ -216,31 +233,25 @@ class EventBuilder:
         return found
 
     def _device_detail(self, args: dict[str, Any]) -> int:
-        grid, block = args.get("grid"), args.get("block")
-        threads = ABSENT
-        if isinstance(grid, list) and isinstance(block, list):
-            threads = 1
-            for size in (*grid, *block):
-                threads *= max(1, _whole(size))
         size = _whole(args.get("bytes"))
         if "Collective name" in args:
-            return self._detail(args, threads=min(threads, _LARGEST), size_bytes=size)
-        if size == ABSENT and threads == ABSENT:
+            return self._detail(args, size)
+        if size == ABSENT:
             return ABSENT
-        key = f"{size},{threads}"
-        number = self._detail_keys.get(key)
+        number = self._detail_keys.get(size)
         if number is None:
-            number = self._detail_keys[key] = len(self._details)
-            self._details.append(Detail(size_bytes=size, threads=min(threads, _LARGEST)))
+            number = self._detail_keys[size] = len(self._details)
+            self._details.append(Detail(size_bytes=size))
         return number
 
     def _host_detail(self, args: dict[str, Any]) -> int:
         if "Input Dims" in args or "Collective name" in args:
-            return self._detail(args)
+            return self._detail(args, ABSENT)
         return ABSENT
 
-    def _detail(self, args: dict[str, Any], **sizes: int) -> int:
-        key = repr([args.get(k) for k in _DETAIL_KEYS]) + repr(sizes)
+    def _detail(self, args: dict[str, Any], size: int) -> int:
+        keys = _DETAIL_KEYS if "Collective name" in args else _DETAIL_KEYS[:4]
+        key = repr([args.get(k) for k in keys])
         number = self._detail_keys.get(key)
         if number is not None:
             return number
@@ -252,7 +263,7 @@ class EventBuilder:
             types=tuple(str(t) for t in types) if isinstance(types, list) else (),
             strides=args.get("Input Strides"), concrete=args.get("Concrete Inputs"),
             collective=str(args.get("Collective name", "")), elements=elements,
-            dtype=str(args.get("dtype", "")), ranks=_whole(args.get("Group size")), **sizes,
+            dtype=str(args.get("dtype", "")), ranks=_whole(args.get("Group size")), size_bytes=size,
         ))  # fmt: skip
         return number
 

@@ -179,4 +179,6 @@ def recorded_call(name: str, detail: Detail | None) -> RecordedCall:
 
 
 def _frozen(value: list[object]) -> tuple[object, ...]:
-    return tuple(_frozen(v) if isinstance(v, list) else v for v in value)
+    return tuple(
+        _frozen(v) if isinstance(v, list) else repr(v) if isinstance(v, dict) else v for v in value
+    )

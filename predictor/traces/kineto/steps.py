@@ -73,26 +73,23 @@ class Steps:
 
 
 def steps_of(trace: Trace, activity: Activity) -> Steps:
-    """The steps of one device."""
-    spans = trace.annotations
-    numbered = _annotated(spans)
+    """The steps of one device, by the first way that finds one in which something ran."""
+    at = np.sort(activity.launch_ns)
+    first, end = int(at[0]), int(at[-1]) + 1
+    numbered = _annotated(trace.annotations)
     if numbered:
-        return _between(activity, numbered, "annotated")
-    ends = _optimizer_ends(spans)
+        steps = _between(activity, numbered, "annotated")
+        if steps.all:
+            return steps
+    ends = _optimizer_ends(trace.annotations)
     if len(ends) >= 2:
-        first = int(activity.launch_ns.min())
-        edges = [first, *ends]
-        names = _iterations(edges)
-        if (activity.launch_ns >= ends[-1]).any():
-            names.append((f"iteration {len(names)}", ends[-1], int(activity.launch_ns.max()) + 1))
-        return _between(activity, names, "optimizer")
+        edges = [min(first, ends[0] - 1), *ends, *([end] if end > ends[-1] else [])]
+        return _between(activity, _iterations(edges), "optimizer")
     starts = _repetition(activity)
     if starts is not None:
-        at = np.sort(activity.launch_ns)
-        edges = [int(at[i]) for i in starts]
-        return _between(activity, _iterations([*edges, int(at[-1]) + 1]), "repetition")
-    at = activity.launch_ns
-    return _between(activity, [("whole trace", int(at.min()), int(at.max()) + 1)], "whole")
+        edges = [*(int(at[i]) for i in starts), end]
+        return _between(activity, _iterations(edges), "repetition")
+    return _between(activity, [("whole trace", first, end)], "whole")
 
 
 def _iterations(edges: list[int]) -> list[tuple[str, int, int]]:
@@ -152,7 +149,7 @@ def _between(activity: Activity, spans: list[tuple[str, int, int]], found: Found
     starts, ends = activity.events["ts_ns"], activity.events.end_ns
     edges = np.array([start for _, start, _ in spans], dtype=np.int64)
     owner = np.searchsorted(edges, launched, side="right") - 1
-    inside = owner >= 0
+    inside = (owner >= 0) & (launched < max(end for *_, end in spans))
     first = np.full(len(spans), np.iinfo(np.int64).max)
     reach = np.zeros(len(spans), dtype=np.int64)
     np.minimum.at(first, owner[inside], starts[inside])
@@ -162,7 +159,8 @@ def _between(activity: Activity, spans: list[tuple[str, int, int]], found: Found
         first = edges
         reach = np.array([end for _, _, end in spans], dtype=np.int64)
     steps = []
-    for i, following in zip(filled, [*filled[1:], None], strict=True):
+    for place, i in enumerate(filled):
+        following = filled[place + 1] if place + 1 < len(filled) else None
         name, host_start, host_end = spans[i]
         end = reach[i] if following is None else first[following]
         steps.append(

@@ -1,7 +1,7 @@
 """Importer of profiler traces: what PyTorch's profiler (Kineto) writes, of any release.
 
-A trace gives a row a kernel (context `in_step`: the sum of what a call launched, inside the running
-step) and a row for its steps. Rules and flags stand in `datasets/kineto/README.md`.
+A trace gives a row a kernel (context `step`: device time alone of what a call launched, inside the
+running step) and a row for its steps. Rules and flags stand in `datasets/kineto/README.md`.
 """
 
 from __future__ import annotations

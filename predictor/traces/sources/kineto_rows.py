@@ -54,7 +54,7 @@ def kernel_rows(
             row[place] = one.kernel.dims.get(name, -1)
     times = [np.array(k.times_us) for k in kernels]
     values = {
-        **common, **_software(reading), "context": "in_step", "device": device or "",
+        **common, **_software(reading), "context": "step", "device": device or "",
         "row": np.array([k.row for k in kernels], dtype=np.int64),
         "row_id": [f"{common['source']}:{file.removesuffix('.gz')}:{k.row}" for k in kernels],
         **{

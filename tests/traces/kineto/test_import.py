@@ -39,7 +39,7 @@ def test_a_kernel_goes_to_the_op_that_launched_it(writer):
     writer.kernel("sgemm", 60, 8.5, launched=45)
     rows = imported(writer.write()).kernels
     assert rows[["device", "op", "dtype", "phase", "context"]].values.tolist() == [
-        [A100, "matmul", "fp32", "forward", "in_step"]
+        [A100, "matmul", "fp32", "forward", "step"]
     ]
     (row,) = rows.to_dict("records")
     assert (row["dim_m"], row["dim_n"], row["dim_k"], row["dim_batch"]) == (64, 16, 32, 1)

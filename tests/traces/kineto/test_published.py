@@ -5,15 +5,24 @@ from __future__ import annotations
 import gzip
 import json
 import os
+from copy import deepcopy
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
+from predictor import api
+from predictor.lower.eager import lower_eager
 from predictor.traces.kineto.activity import activities
+from predictor.traces.kineto.execution_graph import read_graph
+from predictor.traces.kineto.host_calls import host_calls
+from predictor.traces.kineto.join import joined_graph
 from predictor.traces.kineto.steps import steps_of
 from predictor.traces.kineto.summary import summaries
 from predictor.traces.kineto.trace import NotATraceError, read_trace
+from predictor.traces.kineto.units import UnitReader
+from predictor.traces.merge import merged
+from predictor.traces.sources.kineto import TraceImport
 
 ROOT = Path(os.environ.get("PREDICTOR_TRACES", "")) / "kineto"
 pytestmark = pytest.mark.skipif(
@@ -82,3 +91,77 @@ def test_what_the_card_says_of_the_files():
     assert (resnet.steps_found, resnet.steps) == ("optimizer", 30)
     ns = by_name["rank-0.Apr_03_18_51_38.1102.pt.trace.json.gz"]
     assert (ns.device["ts_ns"] % 1000 != 0).any()
+
+
+@pytest.fixture(scope="module")
+def imported():
+    reader = TraceImport(data=ROOT)
+    parts = list(reader.parts())
+    return reader, parts, merged(deepcopy(parts))
+
+
+def test_every_file_is_read_or_left_out_with_the_reason(imported):
+    reader, _, data = imported
+    assert set(data.files) | set(data.left_out) == set(FILES)
+    assert set(data.files) == {*TRACES, *reader.joined.values()}
+    assert set(data.left_out.values()) == {"an execution graph without a trace of its run"}
+    assert len(reader.summaries) == len(TRACES)
+
+
+def test_calls_kept_and_dropped_are_the_calls_of_the_trace(imported):
+    reader, parts, _ = imported
+    for part in parts[:-1]:
+        (name,) = (f for f in part.files if f in TRACES)
+        (activity,) = activities(trace := read_trace(ROOT / name))
+        units = list(UnitReader().units(trace, activity, calls_of(trace, activity, reader)))
+        kept = int(part.kernels["repeats"].sum())
+        no_step = sum(part.dropped[r] for r in ("no_step_found", "events_left_out"))
+        assert kept + sum(part.dropped.values()) - no_step == len(units)
+        assert sum(u.time_ns for u in units) == activity.events["dur_ns"].sum()
+
+
+def calls_of(trace, activity, reader):
+    calls = host_calls(trace, activity)
+    graph = reader.joined.get(trace.header.name)
+    if graph is not None:
+        calls.recorded = joined_graph(trace, [read_graph(ROOT / graph)]).calls_by_row
+    return calls
+
+
+def test_rows_by_device_and_op(imported):
+    _, _, data = imported
+    assert data.kernels.groupby("device")["op"].count().to_dict() == {
+        "nvidia-a100-sxm-40gb": 462, "nvidia-rtx-2080-ti": 20, "nvidia-v100-sxm2-32gb": 23,
+    }  # fmt: skip
+    linear = data.kernels[data.kernels["op"] == "linear"]
+    assert (len(linear), int(linear["repeats"].sum())) == (46, 495)
+    assert set(linear["tf32"]) == {"on", "off"}
+    assert (data.kernels["flag"] == "waits_for_peers").sum() == 7
+    assert not (data.kernels["flag"] == "above_peak").any()
+    assert data.kernels["licence"].eq("MIT").all()
+    assert dict(data.dropped) == {
+        "op_without_shapes": 8730, "in_last_step": 3638, "argument_not_recorded": 790,
+        "device_not_named": 427, "op_unknown": 136, "collective_size_not_recorded": 55,
+        "kernel_without_op": 49, "no_step_found": 2, "launches_without_kernel": 1,
+        "events_left_out": 1,
+    }  # fmt: skip
+
+
+def test_steps_of_the_published_traces(imported):
+    _, _, data = imported
+    steps = data.steps.set_index("model")
+    assert steps.loc["control", ["mode", "dtype", "latency_us", "repeats", "devices"]].tolist() == [
+        "train", "fp32", 76786.0, 5.0, 8.0,
+    ]  # fmt: skip
+    assert len(steps) == 5
+    assert steps.loc["event_sync_trace", "flag"] == "single_step"
+
+
+def test_an_execution_graph_as_a_target_has_the_published_sizes():
+    name = "param/et_replay/tests/inputs/resnet_et.json.gz"
+    kernels = lower_eager(api.capture(str(ROOT / name))).kernels
+    convolutions = [k for k in kernels if k.op == "conv"]
+    assert len(convolutions) == 53  # ResNet-50
+    assert sum(k.op == "conv_wgrad" for k in kernels) == 53
+    forward = sum(k.matmul_flops for k in kernels if k.phase == "forward")
+    assert forward / 32 / 1e9 == pytest.approx(8.2, rel=0.02)  # 4.1 GMAC an image

@@ -1,0 +1,70 @@
+"""`predictor import kineto` as a user calls it."""
+
+from __future__ import annotations
+
+import json
+
+from predictor import cli
+from predictor.traces.store import read_imported
+
+MM = {"Input_Dims": [[64, 32], [32, 16]], "Input_type": ["float", "float"]}
+
+
+def run(*arguments):
+    try:
+        cli.main([str(a) for a in arguments])
+    except SystemExit as stop:
+        return stop.code
+
+
+def test_a_folder_gives_summaries_rows_and_reasons(writer, tmp_path, capsys):
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    for i in range(2):
+        writer.step(i, 100 * i, 100)
+        writer.op("aten::mm", 100 * i + 5, 10, **MM)
+        writer.kernel("gemm", 100 * i + 40, 9, launched=100 * i + 7)
+    writer.folder = folder
+    writer.write("good.json.gz")
+    (folder / "cut.json").write_text(writer.text()[:-5])
+    out = tmp_path / "out"
+    assert run("import", "kineto", folder, "--out", out) == 0
+    said = capsys.readouterr().out
+    assert "trace        good.json.gz" in said
+    assert "busy         9.0 µs  9.0%" in said
+    assert "left out cut.json: cut off" in said
+    assert "1  kernel rows" in said and "dropped: 1 in_last_step" in said
+    assert len(read_imported(out).kernels) == 1
+    (summary,) = json.loads((out / "traces.json").read_text())
+    assert (summary["busy_us"], summary["top"][0]["name"]) == (9.0, "gemm")
+    assert run("import", "kineto", folder, "--out", out) == 0  # an import is replaced
+
+
+def test_the_device_of_a_trace_that_names_none_is_given(writer, tmp_path, capsys):
+    writer.head.pop("deviceProperties")
+    writer.op("aten::mm", 5, 10, **MM)
+    writer.kernel("gemm", 40, 9, launched=7)
+    path = writer.write()
+    assert run("import", "kineto", path, "--out", tmp_path / "a", "--device", "L4") == 0
+    assert "1  kernel rows" in capsys.readouterr().out
+    assert run("import", "kineto", path, "--out", tmp_path / "b", "--device", "nobody's") == 2
+    assert "no device" in capsys.readouterr().err
+    assert run("import", "vidur", path, "--out", tmp_path / "c", "--device", "L4") == 2
+    assert "--device is for profiler traces" in capsys.readouterr().err
+
+
+def test_a_file_that_is_refused_is_one_line(writer, tmp_path, capsys):
+    path = writer.folder / "x.json"
+    path.write_text('{"traceEvents": [{"ph": "X"')
+    assert run("import", "kineto", path, "--out", tmp_path / "a") == 2
+    error = capsys.readouterr().err.strip().splitlines()
+    assert len(error) == 1 and "cut off" in error[0]
+    assert not (tmp_path / "a").exists()
+
+
+def test_capture_writes_the_measured_times(writer, tmp_path, capsys):
+    writer.op("aten::mm", 5, 10, **MM)
+    writer.kernel("gemm", 40, 9, launched=7)
+    assert run("capture", writer.write(), "--out", tmp_path / "graph.json") == 0
+    (node,) = json.loads((tmp_path / "graph.json").read_text())["nodes"]
+    assert (node["op"], node["attrs"]["measured_us"]) == ("aten.mm", 9.0)
