@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from predictor.traces.reading import MeasuredPart, measured_parts
 
 if TYPE_CHECKING:
     import pandas as pd
+
+logger = logging.getLogger(__name__)
 
 COUNTED: Mapping[str, tuple[str, ...]] = {
     "kernels": ("source", "device", "op_class", "dtype", "scheme", "context", "flag"),
@@ -116,5 +119,6 @@ def data_stats(
         rows += len(part.kernels) + len(part.steps) + part.repeated
         if progress is not None:
             progress(rows)
+    logger.info("read %s rows; comparing repeats, releases and sources", f"{rows:,}")
     stats.noise = meter.measured()
     return stats
