@@ -19,12 +19,12 @@ from predictor.errors import DataError, MissingExtraError, NotYetError, RecipeEr
 
 SOURCES: tuple[str, ...] = (
     "neusight", "timm", "gptbench", "steps", "rows", "aiconfigurator", "vidur", "aiter",
-    "deepbench", "kineto",
+    "deepbench", "kineto", "own",
 )  # fmt: skip
 """Public sources with an importer and a suite."""
 WIDE = 200
 """Columns of an evaluation where it does not go to a terminal."""
-LATER_SOURCES: tuple[str, ...] = ("tpugraphs", "enzyme", "own")
+LATER_SOURCES: tuple[str, ...] = ("tpugraphs", "enzyme")
 
 
 def import_(

@@ -80,7 +80,9 @@ def folds(recipe: Recipe, split: Split, models: Collection[str]) -> Iterator[Fol
             rest = tuple(d for d in devices if d not in group)
             yield Fold(kind="device", name=group[0], devices=rest, held_devices=group)
     known = (
-        {**family_folds(), **MODEL_FAMILIES} if recipe.sources != ("neusight",) else MODEL_FAMILIES
+        {**family_folds(recipe.sources), **MODEL_FAMILIES}
+        if recipe.sources != ("neusight",)
+        else MODEL_FAMILIES
     )
     family_of = {m: known.get(m, m) for m in models}
     families = sorted(set(family_of.values()))

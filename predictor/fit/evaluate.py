@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PEER_OPS: Mapping[str, Callable[[Path], pd.DataFrame]] = {"neusight": neusight.peer_ops}
-SUITE_SPLITS: Mapping[str, str] = {"timm": "timm-families"}
+SUITE_SPLITS: Mapping[str, str] = {"timm": "timm-families", "own": "own-families"}
 """Split of a suite for a checkpoint that was not trained on it; `all` where none is named."""
 
 

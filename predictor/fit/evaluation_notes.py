@@ -10,7 +10,7 @@ import numpy as np
 from predictor.fit.coverage import Coverage, Pair
 from predictor.fit.rows import ScoredRows
 from predictor.fit.suite import Suite
-from predictor.hardware.catalogue import load_catalogue
+from predictor.hardware.catalogue import adopted_devices, load_catalogue
 from predictor.nn.latency import LatencyPredictor
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _devices(predictor: LatencyPredictor, rows: pd.DataFrame) -> Iterator[str]:
     unseen = sorted(set(rows["device"]) - set(predictor.networks.devices))
     if unseen:
         yield f"devices that {predictor.name} was not trained on: {_named(unseen)}"
-    catalogue = load_catalogue()
+    catalogue = {**load_catalogue(), **adopted_devices()}
     trained = {catalogue[d].kind for d in predictor.networks.devices if d in catalogue}
     odd = [d for d in sorted(set(rows["device"])) if catalogue[d].kind not in trained]
     if odd:

@@ -23,6 +23,8 @@ KERNEL_BASELINES: tuple[str, ...] = (
     "roofline",
     "gradient_boosting",
 )
+INSIDE: tuple[str, ...] = ("in_step", "step")
+"""Contexts of kernels timed inside a step."""
 ALONE: tuple[str, ...] = ("isolated", "device")
 """Modes of kernels that were measured one by one."""
 LEGEND = (
@@ -46,7 +48,7 @@ def evaluation_view(evaluation: Evaluation) -> RenderableType:
         )
     ]
     steps = [g for g in groups if g["target"] == "step" and g["mode"] == "all"]
-    ops = [g for g in groups if g["mode"] == "in_step" and g["device"] in ("all", "test")]
+    ops = [g for g in groups if g["mode"] in INSIDE and g["device"] in ("all", "test")]
     kernels = [g for g in groups if g["mode"] in ALONE and g["op_class"] == "all"]
     classes = [g for g in groups if g["mode"] in ALONE and g["device"] in ("all", "test")]
     for title, rows, by, names in (

@@ -6,7 +6,7 @@ Legend: M rows (measured models), C kernel classes of all rows, F features, P ed
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ from predictor.traces.graph_bank import BankGraph, GraphBank, load_bank
 if TYPE_CHECKING:
     import pandas as pd
 
-BANK_SOURCES = ("timm", "gptbench")
+BANK_SOURCES = ("timm", "gptbench", "own")
 """Sources whose graphs come with the library."""
 KINDS_OF_TRAFFIC = 128
 """More than the shares of traffic (in sixtieths) that fusion can leave, twice."""
@@ -126,11 +126,10 @@ def shipped_bank(source: str) -> GraphBank:
     return load_bank(source=source)
 
 
-@cache
-def family_folds() -> Mapping[str, str]:
-    """Group of model families (a fold of the model tables) of every model of a bank."""
+def family_folds(sources: Collection[str]) -> Mapping[str, str]:
+    """Group of model families (a fold of the bank's index) of every model of some sources."""
     found: dict[str, str] = {}
-    for source in BANK_SOURCES:
+    for source in (s for s in BANK_SOURCES if s in sources):
         index = shipped_bank(source).index
         for model, fold in zip(index["model"], index["fold"], strict=True):
             found[str(model)] = f"{source}-fold-{fold}"

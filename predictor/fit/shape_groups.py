@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.graph.ops import OPS
+from predictor.traces.sources.own import own_bank
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +40,9 @@ SHAPE_OPS: Mapping[str, frozenset[str]] = {
 """Ops that have a shape of the kind."""
 NO_GROUP, LEFT_OUT = -1, -2
 """A row that a kind of group does not speak of; a row that belongs in no part."""
-TIMM = "timm"
+TIMM, OWN = "timm", "own"
+INSIDE = ("step", "in_step")
+"""Contexts of kernels that were timed inside a step: they go with their model."""
 
 
 def shape_hash(sizes: Mapping[str, int], modulus: int) -> int:
@@ -95,6 +98,32 @@ def family_groups(rows: pd.DataFrame) -> NDArray[np.int64]:
     for i, (model, size, mode) in zip(at, keys, strict=True):
         out[i] = by_size.get((model, size, mode), by_model.get(model, LEFT_OUT))
     return out
+
+
+def own_family_groups(rows: pd.DataFrame) -> NDArray[np.int64]:
+    """(N,) fold of the family of every row of a program that the project measured.
+
+    `LEFT_OUT` for a program that its graph bank does not name; `NO_GROUP` for kernels alone and for
+    rows of other sources.
+
+    Args:
+        rows: kernel or step rows.
+    """
+    out = np.full(len(rows), NO_GROUP, dtype=np.int64)
+    own = (rows["source"] == OWN).to_numpy()
+    if "context" in rows.columns:
+        own = own & rows["context"].isin(INSIDE).to_numpy()
+    if own.any():
+        folds = own_folds()
+        out[own] = [folds.get(model, LEFT_OUT) for model in rows.loc[own, "model"]]
+    return out
+
+
+@cache
+def own_folds() -> Mapping[str, int]:
+    """Fold by model of the programs that the project measures."""
+    index = own_bank().index
+    return {str(m): int(f) for m, f in zip(index["model"], index["fold"], strict=True)}
 
 
 @cache

@@ -19,7 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.errors import RecipeError
-from predictor.fit.shape_groups import LEFT_OUT, SHAPE_DIMS, family_groups, shape_groups
+from predictor.fit.shape_groups import (
+    LEFT_OUT,
+    SHAPE_DIMS,
+    family_groups,
+    own_family_groups,
+    shape_groups,
+)
 from predictor.hardware.catalogue import load_catalogue
 from predictor.hardware.twins import twins
 from predictor.traces.sources.registry import SOURCES
@@ -42,7 +48,7 @@ class GroupRule:
     """Which groups of one kind test and develop; all others train."""
 
     by: str
-    """`family`, `source`, or a kind of `SHAPE_DIMS`."""
+    """`family`, `own_family`, `source`, or a kind of `SHAPE_DIMS`."""
     test: tuple[int | str, ...]
     development: tuple[int | str, ...] = ()
     modulus: int = 1
@@ -59,10 +65,12 @@ class GroupRule:
             return np.full(len(rows), _UNUSED, dtype=np.int8)
         if self.by == "family" and table == "kernels":
             return out
-        groups = (
-            family_groups(rows) if self.by == "family"
-            else shape_groups(rows, self.by, self.modulus)
-        )  # fmt: skip
+        if self.by == "family":
+            groups = family_groups(rows)
+        elif self.by == "own_family":
+            groups = own_family_groups(rows)
+        else:
+            groups = shape_groups(rows, self.by, self.modulus)
         out[np.isin(groups, self.development)] = _DEVELOPMENT
         out[np.isin(groups, self.test)] = _TEST
         out[groups == LEFT_OUT] = _UNUSED

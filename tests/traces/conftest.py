@@ -268,3 +268,22 @@ def complete_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def nodes() -> list[Node]:
     """Nodes of the toy model in training."""
     return toy_nodes()
+
+
+@pytest.fixture(scope="session")
+def samples_own() -> ModuleType:
+    """`samples_own`: rows in the layout of what the project measured itself."""
+    path = Path(__file__).with_name("samples_own.py")
+    spec = importlib.util.spec_from_file_location("samples_own", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def own_root(tmp_path: Path, samples_own: ModuleType) -> Path:
+    """Rows of one processor: kernels alone, two steps, kernels inside them."""
+    models = {"llama-4x384": {"batch": 2, "seq": 128}, "mlp-4x512": {"batch": 256}}
+    root: Path = samples_own.own_sample(tmp_path, models)
+    return root

@@ -6,6 +6,7 @@ points are done, what was refused, under which conditions) stands in the file's 
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import time
@@ -78,8 +79,18 @@ class RowsFile:
         """Whether a point was measured or refused."""
         return key in self._keys or key in self._refused
 
+    def rows_of(self, key: str) -> Sequence[Mapping[str, Any]]:
+        """Rows of a point; none where it is not done."""
+        if key not in self._keys:
+            return ()
+        before = sum(self._keys[k] for k in itertools.takewhile(lambda k: k != key, self._keys))
+        return self._rows[before : before + self._keys[key]]
+
     def add(self, key: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Keep the rows of a point, and write the file when it is time."""
+        """Keep the rows of a point in place of older ones, and write the file when it is time."""
+        old = {id(row) for row in self.rows_of(key)}
+        self._rows = [row for row in self._rows if id(row) not in old] if old else self._rows
+        self._keys.pop(key, None)
         self._keys[key] = len(rows)
         self._rows.extend(rows)
         self._refused.pop(key, None)

@@ -9,25 +9,30 @@ this is from the step that nothing watched.
 
 from __future__ import annotations
 
+import logging
 import math
+import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
+from predictor.errors import PredictorError
 from predictor.graph.ir import Kernel
 from predictor.lower.eager import lower_eager
 from predictor.traces.measure.conditions import LoadWatch, Readings, readings
 from predictor.traces.measure.in_step import Captured, Joined, captured_calls, joined
-from predictor.traces.measure.kernels import flag_of, kernel_facts
+from predictor.traces.measure.kernels import NOISY, OTHER_LOAD, flag_of, kernel_facts
 from predictor.traces.measure.local import LocalDevice
 from predictor.traces.measure.profiled import CallNode, Value, call_cost_us, profiled_step, value_of
 from predictor.traces.measure.program import RealProgram
 from predictor.traces.measure.rows_file import RowsFile
 from predictor.traces.measure.step_time import LEAST_STEPS, StepClock
 from predictor.traces.measure.timer import NORMAL_MAD, Limits, Timing
+
+logger = logging.getLogger(__name__)
 
 LEAST_PROFILED, MOST_PROFILED = 3, 9
 SEVERAL = "several_kernels"
@@ -219,6 +224,64 @@ def call_facts(kernels: Sequence[Kernel]) -> dict[str, Any]:
     for name in ("flops", "read_bytes", "write_bytes"):
         row[name] = math.fsum(getattr(k, name) for k in kernels)
     return {**row, "flag": SEVERAL if len(kernels) > 1 else ""}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A step to measure; its program is built when its turn comes."""
+
+    key: str
+    build: Callable[[], RealProgram]
+
+
+def run_tasks(
+    run: StepRun,
+    tasks: Sequence[Task],
+    steps: RowsFile,
+    kernels: RowsFile,
+    *,
+    deadline: float | None = None,
+) -> bool:
+    """Measure every step that is not done; flagged ones once more at the end.
+
+    Args:
+        run: on the device.
+        tasks: in the order of their worth.
+        steps: file of steps.
+        kernels: file of the kernels inside.
+        deadline: `time.monotonic()` at which no further step is begun.
+
+    Returns:
+        Whether all were reached before the deadline.
+    """
+    try:
+        for again in (False, True):
+            for number, task in enumerate(tasks, 1):
+                flags = {str(row.get("flag", "")) for row in steps.rows_of(task.key)}
+                if steps.done(task.key) and not (again and flags & {OTHER_LOAD, NOISY}):
+                    continue
+                if deadline is not None and time.monotonic() >= deadline:
+                    return False
+                _attempt(run, task, steps, kernels)
+                logger.info("%d of %d: %s", number, len(tasks), task.key)
+        return True
+    finally:
+        kernels.write()
+        steps.write()
+
+
+def _attempt(run: StepRun, task: Task, steps: RowsFile, kernels: RowsFile) -> None:
+    """Measure one step and keep it, unless an earlier time of it is better."""
+    try:
+        measured = run.measure(task.build())
+    except (RuntimeError, ValueError, TypeError, MemoryError, PredictorError) as error:
+        logger.info("%s: %s", task.key, " ".join(str(error).split())[:200])
+        if not steps.done(task.key):
+            steps.refuse(task.key, type(error).__name__)
+        return
+    if measured.step["flag"] and steps.done(task.key):
+        return
+    keep(measured, task.key, steps, kernels)
 
 
 def keep(measured: MeasuredStep, key: str, steps: RowsFile, kernels: RowsFile) -> None:

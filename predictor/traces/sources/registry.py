@@ -20,6 +20,7 @@ from predictor.traces.sources import (
     gptbench,
     kineto,
     neusight,
+    own,
     rows,
     steps,
     timm,
@@ -64,6 +65,7 @@ _SOURCES = (
         name="gptbench", folders=(gptbench.FOLDER,), licence=gptbench.LICENCE, parts=gptbench.parts
     ),
     Source(name="steps", folders=steps.FOLDERS, licence=steps.LICENCE, parts=steps.parts),
+    Source(name=own.SOURCE, folders=(), licence=own.LICENCE, parts=own.parts),
     Source(name=rows.SOURCE, folders=(rows.FOLDER,), licence=rows.UNSTATED, parts=rows.parts),
     Source(name="vidur", folders=(vidur.SOURCE,), licence=vidur.LICENCE, parts=vidur.parts),
     Source(name="aiter", folders=(aiter.FOLDER,), licence=aiter.LICENCE, parts=aiter.parts),

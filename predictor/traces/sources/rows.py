@@ -58,16 +58,28 @@ def parts(data: Path) -> Iterator[Imported]:
     for path in device_files(data):
         adopt_device_file(path)
     for file in files:
-        yield from _file_parts(file, left_out)
+        yield from file_parts(file, left_out)
 
 
-def _file_parts(file: RowFile, left_out: dict[str, str]) -> Iterator[Imported]:
+def file_parts(
+    file: RowFile, left_out: dict[str, str], *, source: str = SOURCE
+) -> Iterator[Imported]:
+    """Rows of one file, a part a chunk; the last tells what was read.
+
+    Args:
+        file: in the columns of own rows.
+        left_out: files beside it that are not read, and why.
+        source: whose rows they are.
+
+    Raises:
+        DataError: it cannot be read, or its columns are not the schema's.
+    """
     below = kernels = 0
     last: Imported | None = None
     for chunk in file.chunks():
         if last is not None:
             yield last
-        last = _part(chunk, file.name)
+        last = _part(chunk, file.name, source)
         below += int((last.kernels["flag"] == "below_floor").sum())
         kernels += len(last.kernels)
     assert last is not None and file.seen is not None  # a file has at least one chunk
@@ -80,16 +92,16 @@ def _file_parts(file: RowFile, left_out: dict[str, str]) -> Iterator[Imported]:
     yield last
 
 
-def _part(chunk: pd.DataFrame, file: str) -> Imported:
+def _part(chunk: pd.DataFrame, file: str, source: str) -> Imported:
     """A chunk of a file in the schema."""
     columns = [str(c) for c in chunk.columns]
     table = table_of(columns, file)
     named = chunk.rename(columns=schema_names(columns, table, file))
-    out = Imported.empty(SOURCE)
+    out = Imported.empty(source)
     rows = checked_rows(named.rename_axis(None), table, file, out)
     if table == "kernels":
         rows = complete_kernels(rows, file, out)
-    setattr(out, table, schema_rows(rows, table, SOURCE, file))
+    setattr(out, table, schema_rows(rows, table, source, file))
     keep_valid(out)
     if table == "kernels":
         flag_below_floor(out.kernels)

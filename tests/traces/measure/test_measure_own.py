@@ -1,0 +1,84 @@
+"""The script that measures the project's own data set: a few points of it, twice."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pandas as pd
+import pytest
+
+from predictor.traces.merge import merged
+from predictor.traces.sources.own import parts
+
+TRAINING = Path(__file__).parents[3] / "training"
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, TRAINING / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def measure_own() -> Iterator[ModuleType]:
+    before = set(sys.modules)
+    sys.path.insert(0, str(TRAINING))
+    try:
+        yield script("measure_own")
+    finally:
+        sys.path.remove(str(TRAINING))
+        for name in {"measure_own", "own_programs", "own_models"} - before:
+            sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def quick(measure_own: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script, satisfied with few samples on a busy machine."""
+    limits = measure_own.Limits(seconds=0.002, warmup_seconds=0.0, noisy=1e9, refused=1e9)
+    monkeypatch.setattr(measure_own, "KERNEL_LIMITS", limits)
+    monkeypatch.setattr(measure_own, "STEP_LIMITS", limits)
+    monkeypatch.setattr("predictor.traces.measure.kernels.RETRIES", 0)
+    monkeypatch.setattr("predictor.traces.measure.conditions.OTHER_CORES", 1e9)
+    monkeypatch.setattr("predictor.traces.measure.conditions.STOLEN", 1e9)
+    monkeypatch.setattr("predictor.traces.measure.local.stream_gbps", lambda cache_bytes: 20.0)
+    return measure_own
+
+
+def test_a_small_data_set_is_made_read_and_gone_on_with(quick, tmp_path):
+    small = ["--out", str(tmp_path), "--grid", "quick", "--points", "6", "--threads", "1"]
+    assert quick.main([*small, "--only", "mlp-4x512"]) == 0
+    data = merged(parts(tmp_path))
+    assert not data.dropped
+    assert len(data.kernels[data.kernels["context"] == "isolated"]) == 6
+    assert data.steps["model"].tolist() == ["mlp-4x512"] * 4
+    assert (data.steps["graph"] != "").all()
+    inside = data.kernels[data.kernels["context"] == "step"]
+    assert set(inside["phase"]) == {"forward", "backward", "optimizer"}
+    [folder] = tmp_path.iterdir()
+    card, manifest = (folder / "README.md").read_text(), json.loads(
+        (folder / "manifest.json").read_text()
+    )  # fmt: skip
+    assert "| `steps.parquet` | 4 |" in card
+    assert manifest["files"]["kernels.parquet"][0] == 6
+    before = pd.read_parquet(folder / "steps.parquet")
+    assert quick.main([*small, "--only", "mlp"]) == 0
+    after = pd.read_parquet(folder / "steps.parquet")
+    assert len(after) == 8
+    pd.testing.assert_frame_equal(before, after[after["model"] == "mlp-4x512"])
+
+
+def test_programs_are_many_and_of_many_families(measure_own):
+    specs = sys.modules["own_programs"].specs()
+    found = list(measure_own.steps())
+    assert len(found) >= 100 and len({s.family for s in specs}) >= 20
+    assert {mode for _, mode, _ in found} == {"infer", "train"}
+    first = [s.family for s, _, _ in found[:25]]
+    assert len(set(first)) == 25  # families take turns
