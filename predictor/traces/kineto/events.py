@@ -146,7 +146,10 @@ class EventBuilder:
     last_recorded: int = ABSENT
     """The largest such number: with `recorded` it tells whether events are missing."""
     _rows: list[tuple[int, ...]] = field(default_factory=list)
-    _chunks: list[list[NDArray[Any]]] = field(default_factory=lambda: [[] for _ in COLUMNS])
+    _columns: dict[str, NDArray[Any]] = field(
+        default_factory=lambda: {n: np.empty(_FLUSH_ROWS, dtype=d) for n, d in COLUMNS.items()}
+    )
+    _kept: int = 0
     _categories: dict[str, int | None] = field(default_factory=dict)
     _names: dict[str, int] = field(default_factory=dict)
     _lanes: dict[Lane, int] = field(default_factory=dict)
@@ -268,17 +271,26 @@ class EventBuilder:
         return number
 
     def _flush(self) -> None:
-        columns = zip(*self._rows, strict=True) if self._rows else ([] for _ in COLUMNS)
-        for chunks, column, dtype in zip(self._chunks, columns, COLUMNS.values(), strict=True):
-            chunks.append(np.array(column, dtype=dtype))
+        """Move the rows at hand into the columns, which grow by half where they are full."""
+        if not self._rows:
+            return
+        end = self._kept + len(self._rows)
+        for name, values in zip(COLUMNS, zip(*self._rows, strict=True), strict=True):
+            column = self._columns[name]
+            if end > len(column):
+                larger = np.empty(max(end, len(column) * 3 // 2), dtype=column.dtype)
+                larger[: self._kept] = column[: self._kept]
+                column = self._columns[name] = larger
+            column[self._kept : end] = values
+        self._kept = end
         self._rows.clear()
 
     def tables(self) -> list[EventTable]:
         """The events of each group of `GROUPS`; the builder is empty afterwards."""
         self._flush()
-        at = list(COLUMNS).index
+        kept, self._kept = self._kept, 0
         category, start, length = (
-            np.concatenate(self._chunks[at(name)]) for name in ("category", "ts_ns", "dur_ns")
+            self._columns[name][:kept] for name in ("category", "ts_ns", "dur_ns")
         )
         orders = []
         for group in GROUPS:
@@ -286,9 +298,8 @@ class EventBuilder:
             orders.append(index[np.lexsort((-length[index], start[index]))])
         del category, start, length
         columns: list[dict[str, NDArray[Any]]] = [{} for _ in GROUPS]
-        for name, chunks in zip(COLUMNS, self._chunks, strict=True):
-            whole = np.concatenate(chunks)
-            chunks.clear()
+        for name in COLUMNS:
+            whole = self._columns.pop(name)[:kept]
             for found, order in zip(columns, orders, strict=True):
                 found[name] = whole[order]
         names, lanes = list(self._names), list(self._lanes)

@@ -63,13 +63,13 @@ class HostCalls:
         """Device events that an op launched itself, in order."""
         return self._launched.members(op)
 
-    def children(self, op: int = ABSENT) -> list[int]:
-        """Ops directly inside an op that launched something, themselves or further inside.
-
-        Args:
-            op: the op; -1 for the outermost ones.
-        """
+    def children(self, op: int) -> list[int]:
+        """Ops directly inside an op that launched something, themselves or further inside."""
         return self._children.members(op)
+
+    def outermost(self) -> Longs:
+        """Ops in no other op that launched something, themselves or further inside."""
+        return self._children.slice_of(ABSENT)
 
     def launching_inside(self, op: int) -> list[int]:
         """Ops that launched something inside an op, itself included, in order of their start."""
@@ -91,10 +91,15 @@ class Groups:
     items: Longs
     """Beside them, in order within an owner."""
 
-    def members(self, owner: int) -> list[int]:
+    def slice_of(self, owner: int) -> Longs:
         """Numbers of an owner."""
         low, high = np.searchsorted(self.owners, (owner, owner + 1))
-        return [int(i) for i in self.items[low:high]]
+        return self.items[low:high]
+
+    def members(self, owner: int) -> list[int]:
+        """The same as a list."""
+        found: list[int] = self.slice_of(owner).tolist()
+        return found
 
     def has(self, owner: int) -> bool:
         """Whether an owner has any."""

@@ -111,6 +111,7 @@ def read_trace(path: Path, name: str | None = None) -> Trace:
         share = min(1.0, builder.recorded / (builder.last_recorded + 1))
     dropped, passed_over = builder.dropped, builder.passed_over
     ops, annotations, runtime, device = builder.tables()
+    runtime = runtime.take(np.flatnonzero(np.isin(runtime["link"], device["link"])))
     if len(ops) == len(device) == 0:
         kinds = ", ".join(f"{n} {c}" for c, n in passed_over.most_common(4)) or "none"
         raise NotATraceError(
@@ -119,7 +120,7 @@ def read_trace(path: Path, name: str | None = None) -> Trace:
         )
     return Trace(
         header=_header(content.name, head), dropped=dropped, ops=ops, annotations=annotations,
-        runtime=runtime.take(np.isin(runtime["link"], device["link"])), device=device,
+        runtime=runtime, device=device,
         file=SourceFile(path=content.name, sha256=content.sha256, rows=builder.seen),
         passed_over=passed_over, mended=stream.mended, recorded_share=share,
     )  # fmt: skip

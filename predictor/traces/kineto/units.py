@@ -80,9 +80,10 @@ class UnitReader:
     def units(self, trace: Trace, activity: Activity, calls: HostCalls) -> Iterator[Unit]:
         """All units of one device: those of ops, outermost ones in order, then events of no op."""
         walk = _Walk(self, activity, calls, activity.launch_ns)
-        waiting = list(reversed(calls.children()))
-        while waiting:
-            waiting.extend(reversed(walk.visit(waiting.pop())))
+        for outermost in calls.outermost():
+            waiting = [int(outermost)]
+            while waiting:
+                waiting.extend(reversed(walk.visit(waiting.pop())))
             yield from walk.found
             walk.found.clear()
         for event in np.flatnonzero(calls.op_of_event == ABSENT):

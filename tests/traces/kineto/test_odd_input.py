@@ -21,8 +21,8 @@ GOOD = {
 }  # fmt: skip
 ARGS = {
     "External id": 3, "correlation": 5, "device": 0, "stream": 7, "bytes": 64, "Ev Idx": 2,
-    "Input Dims": [[4, 8], [8, 2]], "Input type": ["float", "float"], "Input Strides": [[8, 1], [2, 1]],
-    "Concrete Inputs": ["", ""], "Record function id": 3,
+    "Input Dims": [[4, 8], [8, 2]], "Input type": ["float", "float"],
+    "Input Strides": [[8, 1], [2, 1]], "Concrete Inputs": ["", ""], "Record function id": 3,
 }  # fmt: skip
 CATEGORIES = ["kernel", "gpu_memcpy", "gpu_memset", "cpu_op", "cuda_runtime", "user_annotation"]
 
