@@ -15,7 +15,8 @@ import numpy as np
 from predictor.errors import DataError
 from predictor.traces.files import SourceFile
 from predictor.traces.kineto.content import TraceContent
-from predictor.traces.kineto.events import EventBuilder, EventTable
+from predictor.traces.kineto.event_builder import EventBuilder
+from predictor.traces.kineto.events import EventTable
 from predictor.traces.kineto.scan import JsonStream
 
 EVENTS = "traceEvents"
