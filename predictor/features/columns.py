@@ -31,6 +31,9 @@ such a tile can feed."""
 
 FUSED_ATTENTION_MINOR = 14.0
 """PyTorch 2.0, the first with a fused attention call: before it, its parts ran one by one."""
+WIDEST_DEPTHWISE = 7
+"""Largest window that libraries have channels-last kernels for with one channel a group; beyond,
+such convolutions took 4 to 5 times as long (convmixer, mixnet, focalnet)."""
 MINOR_CENTRE = 18.0
 """PyTorch 2.4: what an unknown release is taken for."""
 
@@ -46,7 +49,8 @@ COLUMNS: tuple[str, ...] = (
     "winograd_like", "log_c_in", "log_spatial", "inputs", "isolated", "boost_room",
     "boost_room_x_time", "half_precision", "log_write_share", "log_launches", "broadcast",
     "int_pipe", "compiled", "channels_last", "release", "scripted_attention", "depthwise",
-    "log_stride", "n_mod8", "k_mod8", "bf16",
+    "log_stride", "n_mod8", "k_mod8", "bf16", "depthwise_wide",
+    "grouped", "group_uneven",
 )  # fmt: skip
 
 
@@ -215,13 +219,19 @@ def _conv_columns(table: KernelTable) -> dict[str, NDArray[np.float64]]:
     on = conv.astype(float)
     window = np.maximum(d("kh"), 1) * np.maximum(d("kw"), 1)
     stride = np.maximum(d("h_in"), 1) / np.maximum(d("h_out"), 1)
+    depthwise = (d("groups") > 1) & (d("groups") == d("c_in"))
+    grouped = (d("groups") > 1) & ~depthwise
+    width = np.maximum(d("c_in"), 1) / np.maximum(d("groups"), 1)  # libraries unroll powers of two
     return {
         "log_window": np.log(window) * on,
         "pointwise_conv": (window == 1) * on,
         "winograd_like": ((d("kh") == 3) & (d("kw") == 3) & (stride < 1.5)) * on,
         "log_c_in": _log1(d("c_in") / np.maximum(d("groups"), 1)) * on,
         "log_spatial": _log1(d("h_out") * d("w_out")) * on,
-        "depthwise": ((d("groups") > 1) & (d("groups") == d("c_in"))) * on,
+        "depthwise": depthwise * on,
+        "grouped": grouped * on,
+        "group_uneven": (grouped & (np.exp2(np.rint(np.log2(width))) != width)) * on,
+        "depthwise_wide": (depthwise & (d("kh") > WIDEST_DEPTHWISE)) * on,
         "log_stride": np.log(np.maximum(stride, 1.0)) * on,
     }
 

@@ -29,6 +29,12 @@ LAUNCH_US = 2.0
 """Least device time of a launched kernel: start, drain and the gap to the next one."""
 CACHE_USABLE = 0.7
 """Share of the cache that a kernel's operands can hold on to."""
+MATRIX_CHANNELS = 8.0
+"""Input and output channels of a group that a matrix instruction takes at least: fewer are padded
+(NVIDIA PTX, `mma` shape m16n8k8)."""
+LOADS_PER_FMA = 0.25
+"""Share of the vector rate of a convolution with one channel a group: each multiply-add loads its
+own operand, and a unit has a quarter as many load lanes as multiply-add lanes."""
 
 _CLASS_OF_OP = np.array([OPS[name].op_class for name in OP_NAMES])
 
@@ -48,7 +54,8 @@ class Roofline:
     memory_us: NDArray[np.float64]
     """Bytes / sustained bandwidth, cache hits served at cache bandwidth."""
     base_us: NDArray[np.float64]
-    """max(compute, memory) + launches x launch time: what the network's ratio multiplies."""
+    """max(compute, memory) + transform + launches x launch time: what the network's ratio
+    multiplies. Transform: `_transform_traffic` at sustained bandwidth."""
     starve: NDArray[np.float64]
     """log(peak rate / power-capped rate), 0 where power does not bind."""
     cache_ratio: NDArray[np.float64]
@@ -94,17 +101,21 @@ def roofline(table: KernelTable, device: Device, software: Software) -> Roofline
         capped = power_capped_tflops(device, kind)
         if np.isfinite(rate) and np.isfinite(capped):
             starve[rows] = max(0.0, float(np.log(rate / capped)))
+    if device.kind == "gpu":
+        sustained = _grouped_rate(table, classes, sustained, device, software)
     dram = mem_bw_gbps(device)
     traffic = table.read_bytes + table.write_bytes
     cache = cache_mib(device)
     ratio = traffic / (cache * 2**20) if cache else np.full(n, np.nan)
     hit = 1.0 / (1.0 + (ratio / CACHE_USABLE) ** 4) if cache else np.zeros(n)
     slow, fast = sustained_bw_gbps(device, dram), cache_bw_gbps(device, dram)
-    memory_us = traffic * ((1.0 - hit) / slow + hit / fast) * 1e-3
+    us_per_byte = ((1.0 - hit) / slow + hit / fast) * 1e-3
+    memory_us = traffic * us_per_byte
+    transform_us = us_per_byte * _transform_traffic(table, classes, device, software)
     compute_us = table.flops / sustained * 1e-6
     floor_memory = np.where(np.nan_to_num(ratio, nan=np.inf) > 1.0, traffic / dram * 1e-3, 0.0)
     floor_us = np.maximum(table.flops / top / _saving(table, classes, path) * 1e-6, floor_memory)
-    work = np.maximum(compute_us, memory_us)
+    work = np.maximum(compute_us, memory_us) + transform_us
     launch = LAUNCH_US * np.maximum(table.launches, 1)
     bound = np.where(compute_us >= memory_us, "compute", "memory")
     bound = np.where(work < launch, "launch", bound)
@@ -119,6 +130,50 @@ def roofline(table: KernelTable, device: Device, software: Software) -> Roofline
         bound=bound,
         path=path,
     )
+
+
+def _grouped_rate(
+    table: KernelTable,
+    classes: NDArray[np.str_],
+    sustained: NDArray[np.float64],
+    device: Device,
+    software: Software,
+) -> NDArray[np.float64]:
+    """The sustained rates, those of grouped convolutions by what their few channels leave.
+
+    The better of two paths: matrix instructions padded with zeros, or vector lanes, which loads
+    bound where a group has one channel.
+    """
+    rows = np.flatnonzero((classes == "conv") & (table.dim("groups") > 1))
+    if not len(rows):
+        return sustained
+    groups = table.dim("groups")[rows]
+    c_in, c_out = table.dim("c_in")[rows] / groups, table.dim("c_out")[rows] / groups
+    filled = np.minimum(c_in / MATRIX_CHANNELS, 1.0) * np.minimum(c_out / MATRIX_CHANNELS, 1.0)
+    lanes = peak_tflops(device, op_class="elementwise", dtype="fp32", software=software)
+    vector = sustained_tflops(device, lanes, "fp32")
+    if not np.isfinite(vector):
+        return sustained
+    loads = np.where(c_in == 1, LOADS_PER_FMA, 1.0)
+    out = sustained.copy()
+    out[rows] = np.minimum(sustained[rows], np.maximum(sustained[rows] * filled, vector * loads))
+    return out
+
+
+def _transform_traffic(
+    table: KernelTable, classes: NDArray[np.str_], device: Device, software: Software
+) -> NDArray[np.float64]:
+    """Bytes that cuDNN moves to turn contiguous half-precision images into channels-last and back.
+
+    Its matrix kernels take channels-last: each image is read and written once more, in and out, by
+    kernels of their own. Measured: such convolutions, where memory bounds them, take about three
+    times the traffic of the same ones in a compiled graph, which runs in channels-last. Those with
+    one channel a group have kernels for the contiguous format.
+    """
+    contiguous = software.memory_format == "contiguous" and device.vendor == "nvidia"
+    dense = (classes == "conv") & (table.dim("groups") < np.maximum(table.dim("c_in"), 2))
+    rows = dense & np.isin(table.dtype, ["fp16", "bf16"]) & contiguous
+    return np.where(rows, 2.0 * (table.read_bytes + table.write_bytes), 0.0)
 
 
 def _saving(

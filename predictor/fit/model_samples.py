@@ -18,7 +18,7 @@ from torch import Tensor
 
 from predictor.errors import UnknownRateError, UnsupportedPrecision
 from predictor.features.columns import node_features
-from predictor.features.fusion import kept_traffic, with_traffic
+from predictor.features.fusion import kept_traffic, prefers_channels_last, with_traffic
 from predictor.features.quotient import Quotient, quotient
 from predictor.features.table import KernelTable, concat
 from predictor.fit.coverage import Coverage, coverage_of
@@ -37,8 +37,9 @@ BANK_SOURCES = ("timm", "gptbench", "own")
 """Sources whose graphs come with the library."""
 KINDS_OF_TRAFFIC = 128
 """More than the shares of traffic (in sixtieths) that fusion can leave, twice."""
-GROUP = ("device", "dtype", "execution", "layout", "framework_version")
-"""Columns that decide device and software of a step row."""
+GROUP = ("device", "dtype", "execution", "format", "framework_version")
+"""Columns that decide device and software of a step row. `format` is the layout that convolutions
+run in: the row's own, or what a compiler turns it into."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,13 +167,15 @@ def model_samples(
     """
     import pandas as pd
 
-    rows = rows[in_bank(rows, banks)].sort_values([*GROUP, "row_id"], ignore_index=True)
+    rows = rows[in_bank(rows, banks)]
     classes: dict[tuple[str, bool], KernelClasses] = {}
     wanted = rows.assign(compiled=rows["execution"] == "compiled")
     wanted = wanted[["source", "graph", "compiled"]].drop_duplicates()
     for source, name, compiled in wanted.itertuples(index=False):
         graph = banks[str(source)].graph(str(name))
         classes[str(name), bool(compiled)] = _classes(graph, depth, compiled=bool(compiled))
+    rows = rows.assign(format=_formats(rows, classes))
+    rows = rows.sort_values([*GROUP, "row_id"], ignore_index=True)
     parts, kept = [], []
     for key, group in rows.groupby(list(GROUP), sort=True):
         try:
@@ -185,7 +188,7 @@ def model_samples(
             kept.append(group)
     if not parts:
         return None
-    rows = pd.concat(kept, ignore_index=True)
+    rows = pd.concat(kept, ignore_index=True).drop(columns="format")
     coverage = joined_coverage([part.pop("coverage") for part in parts])
     joined = {k: np.concatenate([p[k] for p in parts], axis=-1 if k.endswith("2P") else 0)
               for k in parts[0]}  # fmt: skip
@@ -212,6 +215,18 @@ class KernelClasses:
     quotient: Quotient
     reads: NDArray[np.float64]
     writes: NDArray[np.float64]
+    channels_last: bool
+    """Whether a compiler turns its convolutions into channels-last."""
+
+
+def _formats(
+    rows: pd.DataFrame, classes: Mapping[tuple[str, bool], KernelClasses]
+) -> NDArray[np.str_]:
+    """Layout that the convolutions of each row run in."""
+    compiled = rows["execution"] == "compiled"
+    turned = [classes[str(g), bool(c)].channels_last for g, c in zip(rows["graph"], compiled,
+                                                                     strict=True)]  # fmt: skip
+    return np.where(turned, "nhwc", rows["layout"].astype(str))
 
 
 def _classes(graph: BankGraph, depth: int, *, compiled: bool) -> KernelClasses:
@@ -226,8 +241,9 @@ def _classes(graph: BankGraph, depth: int, *, compiled: bool) -> KernelClasses:
         kind = kind + writes.astype(np.int64)
     cut = quotient(kind, graph.edge_index, depth)
     return KernelClasses(
-        graph=graph, quotient=cut, reads=reads[cut.member], writes=writes[cut.member]
-    )
+        graph=graph, quotient=cut, reads=reads[cut.member], writes=writes[cut.member],
+        channels_last=compiled and prefers_channels_last(graph.table(1)),
+    )  # fmt: skip
 
 
 def _group(
@@ -256,7 +272,8 @@ def _group(
         tables.append(with_traffic(table.take(cut.member), of.reads, of.writes))
         found.append(cut)
     table = concat(tables)
-    features = node_features(table, resolve_device(device), software_of(facts))
+    software = software_of({**facts, "layout": facts["format"]})
+    features = node_features(table, resolve_device(device), software)
     roof = features.roofline
     single = np.float32
     return {

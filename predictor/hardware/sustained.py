@@ -44,7 +44,7 @@ MATRIX_ENERGY = {
     "tf32": 2.0, "fp16": 1.0, "bf16": 1.0, "fp8": 0.6, "int8": 0.6, "fp4": 0.35,
 }  # fmt: skip
 """Energy of one FLOP of a matrix unit relative to 16-bit."""
-VECTOR_ENERGY = {"fp64": 2.0, "fp32": 1.0, "fp16": 0.5, "bf16": 0.5}
+VECTOR_ENERGY = {"fp64": 2.0, "fp32": 1.0, "fp16": 0.5, "bf16": 0.5, "int8": 0.25, "fp8": 0.25}
 """Energy of one FLOP of a vector unit relative to fp32."""
 GDDR_PJ_PER_BYTE = 250.0
 SOFT_MIN_POWER = 6.0

@@ -161,3 +161,14 @@ def test_the_hash_names_columns_tokens_and_version(monkeypatch):
     monkeypatch.setattr(columns, "FEATURES_VERSION", columns.FEATURES_VERSION + 1)
     assert columns_hash() != before
     assert len(set(COLUMNS)) == len(COLUMNS)
+
+
+def test_grouped_convolutions_tell_their_width(column):
+    def conv(channels, groups, window=3):
+        return ("conv", (8, channels, 28, 28, channels, 28, 28, window, window, groups), "fp16")
+
+    calls = [conv(96, 1), conv(96, 96), conv(96, 96, 9), conv(96, 4), conv(128, 8)]
+    assert column("depthwise", calls) == [0, 1, 1, 0, 0]
+    assert column("depthwise_wide", calls) == [0, 0, 1, 0, 0]
+    assert column("grouped", calls) == [0, 0, 0, 1, 1]
+    assert column("group_uneven", calls) == [0, 0, 0, 1, 0]  # 24 channels a group, 16

@@ -27,7 +27,7 @@ def times(calls, device, software=FRAMEWORK, *, table):
     return roofline(table(calls), resolve_device(device), software)
 
 
-def test_depthwise_convolution_is_bound_by_memory(table):
+def test_depthwise_convolution_is_bound_by_its_loads(table):
     # 2*9*102,760,448 FLOPs; 2*(2*102,760,448 + 2,304) bytes at 2,039 GB/s: 201.6 us
     call = ("conv", (128, 256, 56, 56, 256, 56, 56, 3, 3, 256), "bf16")
     kernels = table([call])
@@ -36,7 +36,38 @@ def test_depthwise_convolution_is_bound_by_memory(table):
     roof = roofline(kernels, resolve_device("nvidia-a100-sxm-80gb"), FRAMEWORK)
     assert roof.floor_us[0] == pytest.approx(201.6, rel=0.001)
     assert roof.datasheet_us[0] == pytest.approx(201.6, rel=0.001)
-    assert roof.bound[0] == "memory"
+    # a quarter of 19.49 TFLOP/s of vector lanes: 379.6 us, and no more from padded matrix units
+    assert roof.compute_us[0] == pytest.approx(379.6, rel=0.01)
+    assert roof.bound[0] == "compute"
+
+
+def test_few_channels_a_group_waste_matrix_instructions(table):
+    # 32 groups of 4 to 4 channels fill 4 of 8 by 4 of 8: a quarter of 312 TFLOP/s (x 0.88) beats
+    # the vector lanes' 19.5; groups of 64 waste nothing
+    def rate(groups, channels):
+        call = ("conv", (64, channels, 28, 28, channels, 28, 28, 3, 3, groups), "fp16")
+        kernels = table([call])
+        roof = roofline(kernels, resolve_device("nvidia-a100-sxm-80gb"), FRAMEWORK)
+        return kernels.flops[0] / roof.compute_us[0] * 1e-6
+
+    dense = rate(1, 128)
+    assert rate(32, 128) == pytest.approx(dense / 4, rel=0.001)
+    assert rate(2, 128) == pytest.approx(dense, rel=0.001)
+
+
+def test_contiguous_half_convolutions_are_turned_and_turned_back(table):
+    # twice the own traffic on top, by kernels of their own; channels-last needs none, fp32 none
+    shape = (64, 256, 56, 56, 64, 56, 56, 1, 1, 1)
+    last = Software(memory_format="channels_last")
+    device = "nvidia-rtx-4090"
+    calls = [("conv", shape, "fp16"), ("conv", shape, "fp32")]
+    plain, turned = (times(calls, device, s, table=table) for s in (last, FRAMEWORK))
+    extra = turned.base_us - plain.base_us
+    assert extra[0] == pytest.approx(2 * plain.memory_us[0])
+    assert extra[1] == 0
+    assert (turned.floor_us == plain.floor_us).all()
+    amd = [times(calls[:1], "amd-mi300x", s, table=table).base_us[0] for s in (last, FRAMEWORK)]
+    assert amd[0] == amd[1]
 
 
 @pytest.mark.parametrize(
