@@ -70,7 +70,7 @@ class EventTable:
     details: list[Detail]
 
     def __len__(self) -> int:
-        return len(self.columns["row"])
+        return len(self.columns["ts_ns"])
 
     def __getitem__(self, column: str) -> NDArray[Any]:
         return self.columns[column]
@@ -79,6 +79,11 @@ class EventTable:
         """The events at `index`; the lists are shared."""
         columns = {name: values[index] for name, values in self.columns.items()}
         return EventTable(columns, self.names, self.lanes, self.details)
+
+    def only(self, *columns: str) -> EventTable:
+        """The same events with some of the columns."""
+        kept = {name: self.columns[name] for name in columns}
+        return EventTable(kept, self.names, self.lanes, self.details)
 
     @property
     def end_ns(self) -> NDArray[np.int64]:

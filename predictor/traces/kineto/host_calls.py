@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.capture.kineto import RecordedCall
-from predictor.graph.ir import Phase
+from predictor.graph.ir import PHASES, Phase
 from predictor.traces.kineto.activity import HOST, Activity
 from predictor.traces.kineto.events import ABSENT, Detail
 from predictor.traces.kineto.op_tree import OpTree, op_tree
@@ -29,8 +29,8 @@ class HostCalls:
     """Ops of a trace and what each launched on one device; N ops, M device events."""
 
     tree: OpTree
-    phase: list[Phase]
-    """(N,)"""
+    phases: NDArray[np.int8]
+    """(N,) index into `PHASES`."""
     op_of_event: Longs
     """(M,) the op that launched a device event, -1 without: replays of captured graphs, and calls
     outside of ops."""
@@ -54,10 +54,14 @@ class HostCalls:
             return known
         return recorded_call(self.name(op), self.tree.events.detail_of(op))
 
+    def phase(self, op: int) -> Phase:
+        """Phase that an op ran in."""
+        return PHASES[int(self.phases[op])]
+
     def phase_of_event(self, event: int) -> Phase:
         """Phase of the op that launched a device event; forward without."""
         op = int(self.op_of_event[event])
-        return "forward" if op == ABSENT else self.phase[op]
+        return "forward" if op == ABSENT else self.phase(op)
 
     def launched(self, op: int) -> list[int]:
         """Device events that an op launched itself, in order."""
@@ -129,7 +133,7 @@ def host_calls(trace: Trace, activity: Activity) -> HostCalls:
     launched = np.flatnonzero(op != ABSENT)
     inside = np.flatnonzero(busy)
     return HostCalls(
-        tree=tree, phase=_phases(trace, tree), op_of_event=op,
+        tree=tree, phases=_phases(trace, tree), op_of_event=op,
         _launched=_grouped(op[launched], launched),
         _children=_grouped(tree.parent[inside], inside),
     )  # fmt: skip
@@ -154,7 +158,7 @@ def _op_of(activity: Activity, tree: OpTree) -> Longs:
     return found
 
 
-def _phases(trace: Trace, tree: OpTree) -> list[Phase]:
+def _phases(trace: Trace, tree: OpTree) -> NDArray[np.int8]:
     names = tree.events.names
     marks = np.array([name.startswith(_BACKWARD) for name in names], dtype=bool)
     backward = tree.ancestors_where(marks[tree.events["name"]])
@@ -166,10 +170,8 @@ def _phases(trace: Trace, tree: OpTree) -> list[Phase]:
             start, end = int(spans["ts_ns"][i]), int(spans.end_ns[i])
             low, high = np.searchsorted(tree.events["ts_ns"], (start, end))
             optimizer[low:high] |= tree.events["lane"][low:high] == spans["lane"][i]
-    return [
-        "optimizer" if o else "backward" if b else "forward"
-        for o, b in zip(optimizer.tolist(), backward.tolist(), strict=True)
-    ]
+    found = np.where(backward, PHASES.index("backward"), PHASES.index("forward"))
+    return np.where(optimizer, PHASES.index("optimizer"), found).astype(np.int8)
 
 
 def recorded_call(name: str, detail: Detail | None) -> RecordedCall:

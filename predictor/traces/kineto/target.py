@@ -188,7 +188,7 @@ class _Builder:
             if not name or (parent >= 0 and aten[tree.events["name"][parent]]):
                 continue
             node = OpNode(
-                op=_dotted(name), phase=self.calls.phase[op], inputs=(), outputs=(),
+                op=_dotted(name), phase=self.calls.phase(op), inputs=(), outputs=(),
                 attrs={"view": True},
             )  # fmt: skip
             found.append(_View(int(tree.events["ts_ns"][op]), node))

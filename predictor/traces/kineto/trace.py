@@ -112,7 +112,8 @@ def read_trace(path: Path, name: str | None = None) -> Trace:
         share = min(1.0, builder.recorded / (builder.last_recorded + 1))
     dropped, passed_over = builder.dropped, builder.passed_over
     ops, annotations, runtime, device = builder.tables()
-    runtime = runtime.take(np.flatnonzero(np.isin(runtime["link"], device["link"])))
+    launching = np.flatnonzero(np.isin(runtime["link"], device["link"]))
+    runtime = runtime.only("name", "ts_ns", "dur_ns", "lane", "link").take(launching)
     if len(ops) == len(device) == 0:
         kinds = ", ".join(f"{n} {c}" for c, n in passed_over.most_common(4)) or "none"
         raise NotATraceError(

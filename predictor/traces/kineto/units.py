@@ -177,7 +177,7 @@ class _Walk:
         launch = start if on_host else int(self.launch_ns[events].min())
         self.found.append(
             Unit(
-                name=call.name, row=self.calls.row(op), phase=self.calls.phase[op],
+                name=call.name, row=self.calls.row(op), phase=self.calls.phase(op),
                 start_ns=start, launch_ns=launch, time_ns=int(time), events=tuple(events),
                 kernel=kernel, nodes=nodes, call=call, reason=reason,
             )
