@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from own_programs import FOLDS, Spec, steps
+from own_programs import FOLDS, Spec, on_a_gpu, steps
 
 from predictor.graph.ir import KernelGraph
 from predictor.lower.eager import lower_eager
@@ -59,15 +59,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given.out.mkdir(parents=True, exist_ok=True)
     graphs: dict[str, AffineGraph] = {}
     index = []
-    for spec, mode, dtype in steps():
+    for spec, mode, dtype in (*steps(), *on_a_gpu()):
         if given.only not in spec.name:
             continue
-        program = spec.program(mode, dtype)
-        graph = at_one_batch(lower_eager(program.graph()))
+        captured = spec.graph(mode, dtype)
+        graph = at_one_batch(lower_eager(captured))
         name = graph_id(graph, "own")
         graphs.setdefault(name, graph)
-        parameters = sum(p.numel() for p in program.module.parameters())
-        index.append(index_row(spec, mode, dtype, name, parameters))
+        index.append(index_row(spec, mode, dtype, name, captured.workload.parameters))
     write_bank(given.out, graphs, pd.DataFrame(index))
     mb = sum(f.stat().st_size for f in given.out.iterdir()) / 1e6
     sys.stdout.write(f"{given.out}: {len(index)} programs, {len(graphs)} graphs, {mb:.2f} MB\n")

@@ -68,6 +68,11 @@ def tasks(only: str) -> list[Task]:
     return [task(*step) for step in steps() if only in step[0].name]
 
 
+def present(folder: Path) -> list[str]:
+    """Files of rows that there are."""
+    return [name for name in FILES if (folder / name).is_file()]
+
+
 def counted(path: Path) -> tuple[pd.DataFrame, Counter[str]]:
     """Rows of a file, and how many have which flag."""
     rows = pd.read_parquet(path)
@@ -88,7 +93,7 @@ def card(folder: Path, device: LocalDevice) -> str:
         "Columns: docs/data.md; how it was measured: docs/measure.md.", "",
         "| file | rows | by flag |", "|---|--:|---|",
     ]  # fmt: skip
-    for name in FILES:
+    for name in present(folder):
         rows, flags = counted(folder / name)
         by_flag = ", ".join(f"{n:,} {flag}" for flag, n in flags.most_common())
         lines.append(f"| `{name}` | {len(rows):,} | {by_flag} |")
@@ -111,7 +116,7 @@ def manifest(folder: Path) -> str:
     files = {
         name: [len(pd.read_parquet(folder / name)),
                hashlib.sha256((folder / name).read_bytes()).hexdigest()]
-        for name in FILES
+        for name in present(folder)
     }  # fmt: skip
     facts = {
         "source": SOURCE, "origin": "training/measure_own.py", "licence": LICENCE,

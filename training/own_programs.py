@@ -24,6 +24,8 @@ from own_models import (
 )
 from torch import nn
 
+from predictor.graph.ir import OpGraph
+from predictor.program import capture
 from predictor.traces.measure.program import RealProgram, prepared, real_inputs, real_program
 from predictor.zoo.bert import BertConfig, BertForPreTraining
 from predictor.zoo.convnext import ConvNext
@@ -48,6 +50,8 @@ FOLDS: Mapping[str, int] = {
 }  # fmt: skip
 """Fold of each family."""
 VOCAB = 8192
+IMAGES = ("resnet", "vit", "convnext")
+"""Families of the zoo whose inputs are images."""
 BOTH: tuple[Mode, ...] = ("infer", "train")
 HALF = ("fp32", "bf16")
 
@@ -88,6 +92,13 @@ class Spec:
                 optimizer="adamw" if mode == "train" else None,
             )  # fmt: skip
             return prepared(real)
+
+    def graph(self, mode: Mode, dtype: str) -> OpGraph:
+        """The captured step; a named target needs no memory for it."""
+        if self.build is not None:
+            return self.program(mode, dtype).graph()
+        seq = self.size if self.takes == "tokens" else None
+        return capture(self.name, mode=mode, batch=self.batch, seq=seq, dtype=dtype)
 
     def _facts(self) -> dict[str, float]:
         named = {"tokens": "seq", "images": "size"}.get(self.takes)
@@ -234,6 +245,46 @@ def _known() -> Iterator[Spec]:
         ("ghostnet_100", "ghostnet", 128), ("resnet10t", "resnet", 128),
     ):  # fmt: skip
         yield Spec(name=f"timm:{name}@{size}", family=family, batch=1, size=size, takes="images")
+
+
+def on_a_gpu() -> list[tuple[Spec, Mode, str]]:
+    """Steps of twenty bundled models at sizes for a large GPU, those that are run most first."""
+    text: dict[str, tuple[str, int, int]] = {
+        "gpt2": ("gpt", 8, 1024), "bert-base": ("bert", 16, 512), "bert-large": ("bert", 8, 512),
+        "gpt2-large": ("gpt", 4, 1024), "t5-base": ("t5", 8, 512), "opt-1.3b": ("opt", 2, 1024),
+        "lstm-lm": ("lstm", 20, 35), "whisper-base": ("whisper", 8, 128),
+        "llama-3-8b": ("llama", 1, 2048), "mistral-7b": ("llama", 1, 2048),
+        "qwen2.5-7b": ("llama", 1, 2048), "gpt2-xl": ("gpt", 2, 1024),
+    }  # fmt: skip
+    seen: dict[str, tuple[str, int]] = {
+        "resnet-50": ("resnet", 64), "vit-b-16": ("vit", 64), "convnext-base": ("convnext", 32),
+        "resnet-18": ("resnet", 128), "resnet-101": ("resnet", 64), "resnet-200": ("resnet", 32),
+        "sd-1.5-unet": ("unet", 2), "dlrm": ("dlrm", 2048),
+    }  # fmt: skip
+    large = ("llama-3-8b", "mistral-7b", "qwen2.5-7b", "gpt2-xl", "opt-1.3b", "sd-1.5-unet")
+    found = [
+        Spec(name=name, family=family, batch=batch, size=seq)
+        for name, (family, batch, seq) in text.items()
+    ]
+    found += [
+        Spec(name=name, family=family, batch=batch, size=224 if family in IMAGES else 0,
+             takes="images" if family in IMAGES else "other")
+        for name, (family, batch) in seen.items()
+    ]  # fmt: skip
+    order = [
+        "gpt2",
+        "resnet-50",
+        "bert-large",
+        "vit-b-16",
+        "llama-3-8b",
+        "convnext-base",
+        "t5-base",
+    ]
+    found.sort(key=lambda s: order.index(s.name) if s.name in order else len(order))
+    first = [(s, "infer", "bf16") for s in found]
+    trained = [(s, "train", "bf16") for s in found if s.name not in large]
+    single = [(s, "infer", "fp32") for s in found if s.name not in large]
+    return [step for steps in (first, trained, single) for step in steps]
 
 
 def specs() -> list[Spec]:

@@ -71,21 +71,24 @@ def measure(
         raise typer.BadParameter("give a program (TARGET) or a grid of kernels (--kernels)")
     if out.suffix != ".parquet":
         raise typer.BadParameter(f"{str(out)!r}: rows are written as .parquet", param_hint="--out")
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler tells of each step otherwise
-    from predictor.traces.measure.session import MeasureSession
-
-    session = MeasureSession.open(
-        out, device=_device_type(device), name=name, threads=threads, tf32=tf32, seconds=seconds,
-        minutes=minutes, resume=resume,
-    )  # fmt: skip
-    note(session.greeting())
     if kernels is not None:
         given = {"--train": train, "--batch": batch, "--seq": seq, "--dtype": dtype,
                  "--optimizer": optimizer}  # fmt: skip
         unused = next((flag for flag, value in given.items() if value), None)
         if unused is not None:
             raise typer.BadParameter(f"{unused} is for a program, not for a grid")
-        say(session.kernels(kernels))
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler tells of each step otherwise
+    from predictor.traces.measure.grid import read_grid
+    from predictor.traces.measure.session import MeasureSession
+
+    points = None if kernels is None else read_grid(kernels)  # before anything is measured
+    session = MeasureSession.open(
+        out, device=_device_type(device), name=name, threads=threads, tf32=tf32, seconds=seconds,
+        minutes=minutes, resume=resume,
+    )  # fmt: skip
+    note(session.greeting())
+    if points is not None:
+        say(session.kernels(points, {"grid": kernels}))
         return
     assert target is not None
     with prints_aside():

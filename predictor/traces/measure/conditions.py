@@ -13,8 +13,8 @@ from pathlib import Path
 PROC, SYS = Path("/proc"), Path("/sys/class")
 WINDOW_SECONDS = 0.4
 """Shortest time over which load is told: the kernel counts it in ticks of 10 ms."""
-OTHER_CORES = 0.1
-"""Cores that others may keep busy, on average over a window, before a row is flagged."""
+OTHER_SHARE = 0.05
+"""Share of the cores that others may keep busy, over a window, before a row is flagged."""
 STOLEN = 0.02
 """Share of the time that the hypervisor may take from the processors."""
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
@@ -35,15 +35,15 @@ class Load:
     """Who computed on the processors that this process may use, over one window."""
 
     seconds: float
-    other_cores: float
-    """Cores kept busy by other processes."""
+    other_share: float
+    """Share of the cores kept busy by other processes."""
     stolen: float
     """Share of the time that the hypervisor gave to others."""
 
     @property
     def disturbed(self) -> bool:
         """Whether a time measured in the window may be another's."""
-        return self.other_cores > OTHER_CORES or self.stolen > STOLEN
+        return self.other_share > OTHER_SHARE or self.stolen > STOLEN
 
 
 class LoadWatch:
@@ -72,7 +72,9 @@ class LoadWatch:
         stolen = (now[1][1] - before[1][1]) / _TICKS
         cores = len(_own_processors())
         return Load(
-            seconds=seconds, other_cores=max(0.0, busy / seconds), stolen=stolen / seconds / cores
+            seconds=seconds,
+            other_share=max(0.0, busy / seconds / cores),
+            stolen=stolen / seconds / cores,
         )
 
     def _counters(self) -> tuple[float, tuple[int, int] | None, float]:

@@ -131,13 +131,14 @@ def _join_in_order(own: Sequence[Captured], calls: Sequence[CallNode]) -> None:
     calls = [c for c in calls if _packet(c) in every]
     if not own or not calls:
         return
-    names = [_packet(c) for c in calls]
+    names = np.array([_packet(c) for c in calls])
+    known: dict[tuple[tuple[int, ...], ...], int] = {}
+    theirs = np.array([known.setdefault(tuple(sorted(c.shapes)), len(known)) for c in calls])
     score = np.zeros((len(own), len(calls)), dtype=np.int32)
     for i, (one, allowed) in enumerate(zip(own, wanted, strict=True)):
-        shapes = sorted(s.shape for s in one.node.inputs if s.shape)
-        for j, name in enumerate(names):
-            if name in allowed:
-                score[i, j] = 3 if sorted(calls[j].shapes) == shapes else 1
+        shapes = tuple(sorted(s.shape for s in one.node.inputs if s.shape))
+        same = theirs == known.get(shapes, -1)
+        score[i] = np.where(np.isin(names, list(allowed)), np.where(same, 3, 1), 0)
     used: set[int] = set()
     for i, j in _alignment(score):
         inner = {id(c) for c in calls[j].every()}

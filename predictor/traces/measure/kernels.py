@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 OTHER_LOAD, NOISY, COLD = "other_load", "noisy", "cold_cache"
 """Flags of measured rows, the gravest first; a row has one."""
+DEAD = "CUDA error"
+"""In the message of an error after which the process can use its device no more."""
 READINGS_SECONDS = 2.0
 """How old the state of the device may be that a row is given."""
 REPORT_SECONDS = 30.0
@@ -71,6 +73,7 @@ class KernelRun:
         Returns:
             Whether all points were reached before the deadline.
         """
+        self.device.set_tf32()
         queue = deque((point, 0) for point in points if not self.out.done(point.key))
         total, reported = len(queue), time.monotonic()
         try:
@@ -108,6 +111,9 @@ class KernelRun:
         except (RuntimeError, ValueError, TypeError, MemoryError, PredictorError) as error:
             logger.info("%s: %s", point.key, " ".join(str(error).split())[:200])
             reason = type(error).__name__
+            if DEAD in str(error):
+                self.out.refuse(point.key, reason)
+                raise
         if reason and point.key not in self._held:
             self.out.refuse(point.key, reason)
         elif reason:

@@ -44,6 +44,18 @@ class LocalDevice:
             "licence": LICENCE,
         }  # fmt: skip
 
+    def set_tf32(self, *, usual: bool = False) -> None:
+        """Let fp32 work take TF32 or not, as rows of the device say (CUDA).
+
+        Args:
+            usual: as PyTorch has it: convolutions may, products may not.
+        """
+        import torch
+
+        if self.type == "cuda":
+            torch.backends.cuda.matmul.allow_tf32 = self.tf32 and not usual
+            torch.backends.cudnn.allow_tf32 = self.tf32 or usual
+
 
 def local_device(
     type_: DeviceType,
@@ -69,8 +81,6 @@ def local_device(
     if type_ == "cuda":
         if not torch.cuda.is_available():
             raise UnknownDeviceError("no CUDA device here: measure with --device cpu")
-        torch.backends.cuda.matmul.allow_tf32 = tf32
-        torch.backends.cudnn.allow_tf32 = tf32
         facts = torch.cuda.get_device_properties(0)
         device = resolve_device(name or facts.name, units=facts.multi_processor_count)
         cache = int(getattr(facts, "L2_cache_size", 0)) or _UNKNOWN_CACHE_BYTES

@@ -95,12 +95,27 @@ def profiled_step(program: RealProgram, device: DeviceType, *, shapes: bool) -> 
 def call_tree(events: Sequence[Any]) -> CallNode:
     """The tree below the step's own record.
 
+    Calls of another thread (the backward pass of a CUDA program) stand inside the phase in which
+    they begin.
+
     Args:
         events: function events of the profiler.
     """
     host = [e for e in events if e.device_type == EventDevice.CPU]
     step = next(e for e in host if e.name == STEP)
-    return _node(step, "")
+    node = _node(step, "")
+    elsewhere = [
+        e for e in sorted(host, key=_began)
+        if e.cpu_parent is None and e is not step and e.thread != step.thread
+    ]  # fmt: skip
+    for marker in (e for e in step.cpu_children if e.name.startswith(_MARK)):
+        phase = next(n for n in node.inside if n.name == marker.name)
+        found = [e for e in elsewhere if _began(marker) <= _began(e) < float(marker.time_range.end)]
+        phase.inside.extend(_node(e, phase.phase) for e in found)
+        phase.calls = sum(1 + n.calls for n in phase.inside)
+        phase.device_us = sum(n.device_us for n in phase.inside)
+    node.calls = sum(1 + n.calls for n in node.inside)
+    return node
 
 
 def _node(event: Any, phase: str) -> CallNode:

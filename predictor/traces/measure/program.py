@@ -83,6 +83,11 @@ class RealProgram:
         """Run the module through `torch.compile` from now on."""
         self._run = torch.compile(self.module)
 
+    @property
+    def compiled(self) -> bool:
+        """Whether `compile` was called."""
+        return self._run is not None
+
     def step(self, mark: Mark = lambda phase: nullcontext()) -> None:
         """One step, each phase in a context that `mark` makes of its name."""
         if self.mode == "infer":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from predictor.hardware.catalogue import load_catalogue
 from predictor.hardware.device_file import device_file_text
 from predictor.traces.files import DEVICE_FILE
 from predictor.traces.measure.conditions import LoadWatch, readings
-from predictor.traces.measure.grid import read_grid
+from predictor.traces.measure.grid import Point
 from predictor.traces.measure.kernels import KernelRun
 from predictor.traces.measure.local import DeviceType, LocalDevice, local_device
 from predictor.traces.measure.rows_file import RowsFile
@@ -92,14 +92,17 @@ class MeasureSession:
         ]
         return "measuring " + ", ".join(f for f in facts if f)
 
-    def kernels(self, grid: str) -> str:
-        """Measure a grid; what came of it in words.
+    def kernels(self, points: Sequence[Point], facts: Mapping[str, Any]) -> str:
+        """Measure the points of a grid; what came of it in words.
+
+        Args:
+            points: what to measure.
+            facts: what the file tells of them.
 
         Raises:
-            DataError: no such grid, or the file is there already.
+            DataError: the file is there already.
         """
-        points = read_grid(grid)
-        rows = self._file("kernels", {"grid": grid}, self.out)
+        rows = self._file("kernels", facts, self.out)
         whole = KernelRun(self.device, rows, self.limits, self.deadline).run(points)
         return self._summary(rows, len(points), whole)
 

@@ -9,6 +9,7 @@ this is from the step that nothing watched.
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
 import time
@@ -19,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from predictor.errors import PredictorError
+from predictor.errors import DataError, PredictorError
 from predictor.graph.ir import Kernel
 from predictor.lower.eager import lower_eager
 from predictor.traces.measure.conditions import LoadWatch, Readings, readings
 from predictor.traces.measure.in_step import Captured, Joined, captured_calls, joined
-from predictor.traces.measure.kernels import NOISY, OTHER_LOAD, flag_of, kernel_facts
-from predictor.traces.measure.local import LocalDevice
+from predictor.traces.measure.kernels import DEAD, NOISY, OTHER_LOAD, flag_of, kernel_facts
+from predictor.traces.measure.local import DeviceType, LocalDevice
 from predictor.traces.measure.profiled import CallNode, Value, call_cost_us, profiled_step, value_of
 from predictor.traces.measure.program import RealProgram
 from predictor.traces.measure.rows_file import RowsFile
@@ -87,23 +88,31 @@ class StepRun:
     """Measures programs on one device.
 
     Args:
-        device: what is measured.
+        device: what is measured, under PyTorch's own TF32 switches.
         limits: when a step's time is good enough.
+
+    Raises:
+        DataError: the device was told to allow TF32.
     """
 
     def __init__(self, device: LocalDevice, limits: Limits) -> None:
+        if device.tf32:
+            raise DataError("rows of steps cannot tell TF32: measure programs without --tf32")
         self.device, self.limits = device, limits
         self.cost_us = call_cost_us() if device.type == "cpu" else 0.0
 
     def measure(self, program: RealProgram) -> MeasuredStep:
-        """One program.
+        """One program; a compiled one has no kernels that can be told apart by captured calls.
 
         Raises:
             CaptureError, CostRuleError: it cannot be captured.
             RuntimeError: it cannot be run.
         """
-        graph = program.graph()
-        calls = captured_calls(graph, lower_eager(graph, allow_opaque=True))
+        calls: list[Captured] = []
+        if not program.compiled:  # a compiler's kernels are other ones
+            graph = program.graph()
+            calls = captured_calls(graph, lower_eager(graph, allow_opaque=True))
+        self.device.set_tf32(usual=True)
         clock, watch = StepClock(program, self.device.type), LoadWatch()
         clock.warm_up()
         shaped = profiled_step(program, self.device.type, shapes=True)
@@ -115,7 +124,7 @@ class StepRun:
         state = readings(self.device.type)
         kernels, counts, parts = self._kernels(found, shaped, trees, timing)
         flag = flag_of(timing, self.limits, load, cold=False)
-        shared = {**self.device.facts(), "clock_mhz": state.clock_mhz,
+        shared = {**self.device.facts(), "tf32": "", "clock_mhz": state.clock_mhz,
                   "power_limit_w": state.power_limit_w}  # fmt: skip
         rows = [
             {**shared, **k, "context": "step", "model": program.name, "flag": k["flag"] or flag}
@@ -178,7 +187,8 @@ class StepRun:
         train = program.mode == "train"
         return {
             **facts, **program.facts, "model": program.name, "mode": program.mode,
-            "dtype": program.dtype, "devices": 1, "micro_batch": program.facts["batch"],
+            "execution": "compiled" if program.compiled else "eager", "dtype": program.dtype,
+            "devices": 1, "micro_batch": program.facts["batch"],
             "measure": "wall", "latency_us": timing.median_us, "spread_us": timing.spread_us,
             "repeats": timing.samples, "power_limit_w": state.power_limit_w, "flag": flag,
             "forward_us": clock.samples.phase_us("forward") if train else timing.median_us,
@@ -274,14 +284,26 @@ def _attempt(run: StepRun, task: Task, steps: RowsFile, kernels: RowsFile) -> No
     """Measure one step and keep it, unless an earlier time of it is better."""
     try:
         measured = run.measure(task.build())
+        release(run.device.type)
     except (RuntimeError, ValueError, TypeError, MemoryError, PredictorError) as error:
         logger.info("%s: %s", task.key, " ".join(str(error).split())[:200])
         if not steps.done(task.key):
             steps.refuse(task.key, type(error).__name__)
+        if DEAD in str(error):
+            raise
         return
     if measured.step["flag"] and steps.done(task.key):
         return
     keep(measured, task.key, steps, kernels)
+
+
+def release(device: DeviceType) -> None:
+    """Give back what the last program held."""
+    gc.collect()
+    if device == "cuda":
+        import torch
+
+        torch.cuda.empty_cache()
 
 
 def keep(measured: MeasuredStep, key: str, steps: RowsFile, kernels: RowsFile) -> None:

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
 SOURCE = "own"
 LICENCE = "Apache-2.0"
-FILES: tuple[str, ...] = ("kernels.parquet", "in_step.parquet", "steps.parquet")
+FILES: tuple[str, ...] = (
+    "kernels.parquet", "kernels_tf32.parquet", "in_step.parquet", "steps.parquet",
+)  # fmt: skip
 NO_GRAPH = "no_graph"
 
 

@@ -17,8 +17,8 @@ from predictor.traces.measure.timer import Timing
 from predictor.traces.merge import merged
 from predictor.traces.sources.rows import parts
 
-QUIET = Load(seconds=1.0, other_cores=0.01, stolen=0.0)
-BUSY = Load(seconds=1.0, other_cores=0.9, stolen=0.0)
+QUIET = Load(seconds=1.0, other_share=0.01, stolen=0.0)
+BUSY = Load(seconds=1.0, other_share=0.9, stolen=0.0)
 STEADY = Timing(median_us=100.0, spread_us=1.0, half_width=0.01, samples=9, calls=1)
 WILD = Timing(median_us=100.0, spread_us=9.0, half_width=0.2, samples=9, calls=1)
 POINTS = [
@@ -73,7 +73,7 @@ def test_rows_are_own_rows_that_the_importer_keeps(device, limits, tmp_path):
     ("timing", "load", "cold", "flag"),
     [(STEADY, QUIET, False, ""), (STEADY, QUIET, True, "cold_cache"), (WILD, QUIET, True, "noisy"),
      (WILD, BUSY, False, "other_load"), (STEADY, None, False, ""),
-     (STEADY, Load(seconds=1.0, other_cores=0.0, stolen=0.1), False, "other_load")],
+     (STEADY, Load(seconds=1.0, other_share=0.0, stolen=0.1), False, "other_load")],
 )  # fmt: skip
 def test_the_gravest_flag_is_written(limits, timing, load, cold, flag):
     assert flag_of(timing, limits, load, cold=cold) == flag

@@ -46,7 +46,7 @@ def quick(measure_own: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleTyp
     monkeypatch.setattr(measure_own, "KERNEL_LIMITS", limits)
     monkeypatch.setattr(measure_own, "STEP_LIMITS", limits)
     monkeypatch.setattr("predictor.traces.measure.kernels.RETRIES", 0)
-    monkeypatch.setattr("predictor.traces.measure.conditions.OTHER_CORES", 1e9)
+    monkeypatch.setattr("predictor.traces.measure.conditions.OTHER_SHARE", 1e9)
     monkeypatch.setattr("predictor.traces.measure.conditions.STOLEN", 1e9)
     monkeypatch.setattr("predictor.traces.measure.local.stream_gbps", lambda cache_bytes: 20.0)
     return measure_own
@@ -82,3 +82,56 @@ def test_programs_are_many_and_of_many_families(measure_own):
     assert {mode for _, mode, _ in found} == {"infer", "train"}
     first = [s.family for s, _, _ in found[:25]]
     assert len(set(first)) == 25  # families take turns
+
+
+def test_the_script_for_gpus_on_a_processor(quick, tmp_path, monkeypatch):
+    device = script("measure_device")
+    monkeypatch.setattr(device, "KERNEL_LIMITS", quick.KERNEL_LIMITS)
+    monkeypatch.setattr(device, "STEP_LIMITS", quick.STEP_LIMITS)
+    small = ["--device", "cpu", "--out", str(tmp_path), "--only", "mlp-4x512", "--points", "5",
+             "--minutes", "5", "--threads", "1", "--skip", "compiled"]  # fmt: skip
+    assert device.main(small) == 0
+    [folder] = tmp_path.iterdir()
+    found = json.loads((folder / "summary.json").read_text())
+    assert found["finished"] == {"kernels": True, "steps": True, "traces": True}
+    assert found["files"]["kernels.parquet"]["rows"] == 5
+    assert found["files"]["steps.parquet"]["rows"] == 4
+    [trace] = found["traces"]
+    assert (folder / "traces" / trace).read_bytes()[:2] == b"\x1f\x8b"
+    data = merged(parts(tmp_path))
+    assert not data.dropped and (data.steps["graph"] != "").all()
+    written = {p: p.stat().st_mtime_ns for p in folder.glob("traces/*")}
+    assert device.main(small) == 0  # nothing is left to do
+    assert {p: p.stat().st_mtime_ns for p in folder.glob("traces/*")} == written
+    assert json.loads((folder / "summary.json").read_text())["files"] == found["files"]
+
+
+def test_parts_keep_to_their_shares_and_the_rest_goes_round(quick, monkeypatch):
+    device = script("measure_device")
+    now = [0.0]
+    monkeypatch.setattr(device.time, "monotonic", lambda: now[0])
+    calls = []
+
+    def part(name, needs):
+        def run(deadline):
+            calls.append((name, round(deadline, 6)))
+            took = min(needs[0], deadline - now[0])
+            now[0] += took
+            needs[0] -= took
+            return needs[0] <= 1e-9
+
+        return run
+
+    parts_ = [
+        device.Part(name=n, share=s, run=part(n, [need]))
+        for n, s, need in (("a", 0.5, 70.0), ("b", 0.3, 10.0), ("c", 0.2, 15.0))
+    ]
+    assert device.work(parts_, 100.0) == {"a": True, "b": True, "c": True}
+    assert calls[0] == ("a", 50.0) and calls[-1] == ("a", 100.0)
+    assert now[0] == 95.0
+
+
+def test_the_steps_for_a_gpu_are_of_twenty_bundled_models(measure_own):
+    found = sys.modules["own_programs"].on_a_gpu()
+    assert len({s.name for s, _, _ in found}) == 20
+    assert {mode for _, mode, _ in found} == {"infer", "train"}
