@@ -35,9 +35,11 @@ from predictor.traces.measure.timer import NORMAL_MAD, Limits, Timing
 
 logger = logging.getLogger(__name__)
 
-LEAST_PROFILED, MOST_PROFILED = 3, 9
+LEAST_PROFILED, MOST_PROFILED = 5, 9
 SEVERAL = "several_kernels"
 """Flag of a row whose time is that of a call which launches more kernels than the one it names."""
+CLOSED = 0.05
+"""Largest `closure` of a step whose parts are taken to be its parts; above it the step is noisy."""
 LISTED = 20
 """Names of unmatched calls that a step tells."""
 
@@ -61,7 +63,8 @@ class StepParts:
     gap_us: float
     """All else: the host between calls, views, the profiled step's own idle time."""
     closure: float
-    """(kernels + unmatched + gap) / wall - 1; NaN where the device runs beside the host."""
+    """(kernels + unmatched + gap) / wall - 1: what a profiled step less the profiler's time is
+    longer than the step just before; NaN where the device runs beside the host."""
     captured: int
     """Captured calls that launch something."""
     matched: int
@@ -119,11 +122,13 @@ class StepRun:
         found = joined(calls, shaped)
         first = clock.sample()
         watch.look()
-        trees = self._sample(clock, first, shaped)
+        trees, excess = self._sample(clock, first, shaped)
         load, timing = watch.look(), clock.samples.timing()
         state = readings(self.device.type)
-        kernels, counts, parts = self._kernels(found, shaped, trees, timing)
+        kernels, counts, parts = self._kernels(found, shaped, trees, timing, excess)
         flag = flag_of(timing, self.limits, load, cold=False)
+        if not flag and abs(parts.closure) > CLOSED:
+            flag = NOISY
         shared = {**self.device.facts(), "tf32": "", "clock_mhz": state.clock_mhz,
                   "power_limit_w": state.power_limit_w}  # fmt: skip
         rows = [
@@ -135,24 +140,38 @@ class StepRun:
             parts=parts, refused=timing.untrusted(self.limits, self.device.clock.resolution_us),
         )  # fmt: skip
 
-    def _sample(self, clock: StepClock, first_us: float, like: CallNode) -> list[CallNode]:
-        """Steps that nothing watches, and profiled ones between them."""
+    def _sample(
+        self, clock: StepClock, first_us: float, like: CallNode
+    ) -> tuple[list[CallNode], float]:
+        """Steps that nothing watches, and profiled ones between them.
+
+        Returns:
+            The profiled steps, and by how much they are longer than the step just before, less the
+            profiler's time: the median, as a share.
+        """
         share = self.limits.seconds * 1e6 / max(1.0, first_us) / LEAST_STEPS
         wanted = int(min(MOST_PROFILED, max(LEAST_PROFILED, share)))
         names = [c.name for c in like.every()]
         trees: list[CallNode] = []
+        excess: list[float] = []
         for _ in range(2 * wanted):
-            clock.sample()
+            plain = clock.sample()
             tree = profiled_step(clock.program, self.device.type, shapes=False)
             if [c.name for c in tree.every()] == names:
                 trees.append(tree)
+                excess.append((tree.host_us - self.cost_us * tree.calls) / plain - 1)
             if len(trees) == wanted:
                 break
         clock.sample_until(self.limits)
-        return trees
+        return trees, float(np.median(excess)) if excess else math.nan
 
     def _kernels(
-        self, found: Joined, shaped: CallNode, trees: Sequence[CallNode], timing: Timing
+        self,
+        found: Joined,
+        shaped: CallNode,
+        trees: Sequence[CallNode],
+        timing: Timing,
+        excess: float,
     ) -> tuple[list[dict[str, Any]], list[int], StepParts]:
         """Rows of the kernels inside, how often each runs, and the parts of the step."""
         value = value_of(self.device.type, self.cost_us)
@@ -165,7 +184,8 @@ class StepRun:
         unmatched_us = math.fsum(float(np.median(t)) for t in loose)
         profiled = float(np.median([tree[0].host_us for tree in seen]))
         on_host = self.device.type == "cpu"
-        whole = profiled - self.cost_us * shaped.calls if on_host else timing.median_us
+        closure = excess if on_host else math.nan
+        whole = timing.median_us * (1.0 if math.isnan(closure) else 1.0 + closure)
         by_name: dict[str, float] = defaultdict(float)
         for call, spent in zip(found.unmatched, loose, strict=True):
             by_name[call.name] += float(np.median(spent))
@@ -173,7 +193,7 @@ class StepRun:
             wall_us=timing.median_us, profiled_us=profiled, call_cost_us=self.cost_us,
             calls=shaped.calls, kernels_us=kernels_us, unmatched_us=unmatched_us,
             gap_us=whole - kernels_us - unmatched_us,
-            closure=whole / timing.median_us - 1 if on_host else math.nan,
+            closure=closure,
             captured=len(found.captured), matched=sum(bool(c.calls) for c in found.captured),
             unmatched=dict(sorted(by_name.items(), key=lambda x: -x[1])[:LISTED]),
             not_seen=dict(Counter(c.node.op for c in found.captured if not c.calls)),
