@@ -27,6 +27,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 from timm_programs import (
+    NOT_FOLDED,
     SAME,
     VARIANTS,
     Programs,
@@ -39,7 +40,7 @@ from timm_programs import (
 from predictor.atomic import replacing_file
 from predictor.errors import PredictorError
 from predictor.traces.batch_affine import AffineGraph
-from predictor.traces.graph_bank import ANY_BATCH
+from predictor.traces.graph_bank import ANY_BATCH, REPARAM
 from predictor.traces.graph_bank_files import graph_id, write_bank
 
 FACTS = ("family", "fold", "graph_group", "cross_fold_twin")
@@ -64,7 +65,7 @@ def run(given: tuple[list[Task], Path]) -> list[tuple[Task, str]]:
             reason = f"{type(error).__name__}: {said}"
             result = f"refused: {reason}"
         with replacing_file(task.path(work)) as fresh:
-            kept = (result, -1 if programs is None else programs.parameters)
+            kept = (result, -1 if programs is None else programs.parameters(task))
             fresh.write_bytes(pickle.dumps(kept))
         reasons.append((task, reason))
     return reasons
@@ -145,6 +146,8 @@ def write(models: pd.DataFrame, every: Sequence[Task], work: Path, out: Path) ->
         result, parameters = pickle.loads(path.read_bytes())
         key = {"model": task.model, "size": task.size, "mode": task.mode,
                "variant": task.variant, "layout": task.layout}  # fmt: skip
+        if result == NOT_FOLDED:
+            continue
         if result == SAME:
             twin = Task(**{**key, "variant": "amp"})  # type: ignore[arg-type]
             if twin not in names:
@@ -163,7 +166,8 @@ def write(models: pd.DataFrame, every: Sequence[Task], work: Path, out: Path) ->
         })  # fmt: skip
     out.mkdir(parents=True, exist_ok=True)
     programs = pd.DataFrame(index)
-    counted = programs.groupby(["model", "size"])["parameters"].transform("max")
+    folded = programs["variant"].str.endswith(REPARAM)
+    counted = programs.groupby(["model", "size", folded])["parameters"].transform("max")
     write_bank(out, graphs, programs.assign(parameters=counted))
     listed = pd.DataFrame(refused, columns=[*Task.__slots__, "reason"])
     listed.to_csv(out / "refused.csv", index=False)

@@ -17,18 +17,27 @@ from predictor.capture.timm_models import TimmModel, build_timm
 from predictor.capture.torch import capture_module, capture_step
 from predictor.graph.ir import OpGraph
 from predictor.traces.batch_affine import CAPTURE_BATCH, AffineGraph, affine_graph
+from predictor.traces.graph_bank import REPARAM
 from predictor.traces.sources.timm import campaign_of
 
 VARIANTS: dict[str, tuple[tuple[str, str], ...]] = {
     "infer": (
-        ("amp", "nchw"), ("amp", "nhwc"), ("bf16", "nchw"), ("amp-unfused", "nchw"),
-        ("amp-unfused", "nhwc"), ("fp32", "nchw"),
+        ("bf16", "nchw"), ("amp", "nchw"), ("amp", "nhwc"), ("amp-unfused", "nchw"),
+        ("amp-unfused", "nhwc"), ("fp32", "nchw"), ("amp-reparam", "nchw"),
+        ("bf16-reparam", "nchw"), ("amp-unfused-fastnorm", "nchw"),
+        ("amp-unfused-fastnorm", "nhwc"),
     ),
     "train": (("amp-unfused", "nchw"), ("amp-unfused", "nhwc")),
 }  # fmt: skip
 """Variant and layout of the programs that tables time, by mode."""
 SAME = "same as fused"
-"""Kept in place of a graph that a model without attention shares with its `amp` variant."""
+"""Kept in place of a graph that a model without attention (and, for `amp-unfused`, without norms
+that have a fast form) shares with its `amp` variant."""
+FAST_NORM = ("amp", "amp-reparam", "amp-unfused-fastnorm")
+"""Variants whose layer and group norms run in the autocast dtype: what the tables time from PyTorch
+1.13 on. Group-normalised models took half the fp32 kernels' time there, and not before."""
+NOT_FOLDED = "nothing to fold"
+"""Kept in place of the reparameterised graph of a model without branches to fold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,24 +94,42 @@ class Programs:
     """The variants of one model, size and mode: modules and shape rules are kept between them."""
 
     def __init__(self, task: Task) -> None:
-        self.fused = build_timm(task.model, image_size=task.size)
-        self.unfused = self.fused
-        self.parameters = sum(p.numel() for p in self.fused.module.parameters())
+        self._first = task
+        self._built: dict[tuple[bool, bool, bool], TimmModel] = {}
         self._memo = MetaMemo()
+        self.model("amp")  # a name that timm does not know fails here
+
+    def model(self, variant: str) -> TimmModel:
+        """The module that a variant runs, built once."""
+        key = ("unfused" not in variant, variant in FAST_NORM, variant.endswith(REPARAM))
+        if key not in self._built:
+            fused, fast, folded = key
+            self._built[key] = build_timm(
+                self._first.model, image_size=self._first.size, fused_attention=fused,
+                fast_norm=fast, reparameterized=folded,
+            )  # fmt: skip
+        return self._built[key]
+
+    def parameters(self, task: Task) -> int:
+        """Parameters of the module that a task runs."""
+        folds = task.variant.endswith(REPARAM) and self.model("amp").folds
+        variant = task.variant if folds else "amp"
+        return sum(p.numel() for p in self.model(variant).module.parameters())
 
     def captured(self, task: Task) -> AffineGraph | str:
-        """The kernels at any batch, or `SAME`; `nchw` comes before `nhwc`.
+        """The kernels at any batch, `SAME` or `NOT_FOLDED`; `nchw` comes before `nhwc`.
 
         Raises:
             PredictorError: it cannot be captured, or is no affine function of the batch.
         """
-        found = self.fused
-        if task.variant == "amp-unfused":
-            if not self.fused.written_out_attention and task.mode == "infer":
+        plain = self.model("amp")
+        if task.variant.endswith(REPARAM) and not plain.folds:
+            return NOT_FOLDED
+        if "unfused" in task.variant and task.mode == "infer":
+            norms = plain.fast_norms and task.variant not in FAST_NORM
+            if not plain.written_out_attention and not norms:
                 return SAME
-            if self.fused.written_out_attention and self.unfused is self.fused:
-                self.unfused = build_timm(task.model, image_size=task.size, fused_attention=False)
-            found = self.unfused
+        found = self.model(task.variant)
         with self._memo:
             graph = op_graph(found, task, CAPTURE_BATCH)
         return affine_graph(graph, half="fp16" if "amp" in task.variant else None)
@@ -116,7 +143,7 @@ def op_graph(found: TimmModel, task: Task, batch: int) -> OpGraph:
         images = images.contiguous(memory_format=torch.channels_last)
     if task.mode == "infer":
         amp = "fp16" if "amp" in task.variant else None
-        cast = None if amp else task.variant
+        cast = None if amp else task.variant.removesuffix(REPARAM)
         return capture_module(module, images, amp=amp, dtype=cast, name=task.model)
     module.train()
     target = torch.empty(batch, dtype=torch.int64, device="meta")

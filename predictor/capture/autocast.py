@@ -193,6 +193,7 @@ def _widest(values: tuple[Any, ...], lower: torch.dtype) -> torch.dtype:
 def honoured(policy: CastPolicy) -> Iterator[None]:
     """While it lasts, `torch.autocast` for cuda or meta works on a machine without CUDA.
 
+    A program that asks whether autocast is on for the device of a tensor gets the answer of cuda.
     Only this thread is affected; the regions of the program are read by the policy.
     """
     init: Callable[..., None] = autocast.__init__
@@ -218,9 +219,26 @@ def honoured(policy: CastPolicy) -> Iterator[None]:
             policy.clear()
         return left
 
+    asked, dtype_asked = torch.is_autocast_enabled, torch.get_autocast_dtype
+
+    def enabled_for(*device: str) -> Any:
+        return asked(*_real(device))
+
+    def dtype_for(*device: str) -> Any:
+        return dtype_asked(*_real(device))
+
     autocast.__init__, autocast.__exit__ = patched_init, patched_exit  # type: ignore[method-assign]
+    torch.is_autocast_enabled = enabled_for  # type: ignore[assignment]
+    torch.get_autocast_dtype = dtype_for  # type: ignore[assignment]
     try:
         yield
     finally:
+        torch.is_autocast_enabled, torch.get_autocast_dtype = asked, dtype_asked
         autocast.__init__, autocast.__exit__ = init, leave  # type: ignore[method-assign]
         _state.active = False
+
+
+def _real(device: tuple[str, ...]) -> tuple[str, ...]:
+    """The device type whose autocast state is asked for: cuda for tensors without a device."""
+    captured = getattr(_state, "active", False)
+    return tuple("cuda" if captured and name == "meta" else name for name in device)

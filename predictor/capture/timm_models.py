@@ -34,6 +34,10 @@ class TimmModel:
     """Channels, height and width of one image."""
     written_out_attention: bool
     """Whether it holds attention that timm can also run without the fused call."""
+    fast_norms: bool
+    """Whether it holds norms that run in the autocast dtype."""
+    folds: bool
+    """Whether it has branches that can be folded for deployment (`reparameterized`)."""
 
     def images(self, batch: int) -> torch.Tensor:
         """A batch of images: shape and dtype only."""
@@ -105,7 +109,12 @@ def is_known(name: str) -> bool:
 
 
 def build_timm(
-    name: str, *, image_size: int | None = None, fused_attention: bool = True
+    name: str,
+    *,
+    image_size: int | None = None,
+    fused_attention: bool = True,
+    fast_norm: bool = False,
+    reparameterized: bool = False,
 ) -> TimmModel:
     """A timm model without weights, on meta tensors.
 
@@ -114,6 +123,10 @@ def build_timm(
         image_size: pixels a side of its square input; the model's own when not given.
         fused_attention: False writes attention out as products and a softmax, as timm does under
             PyTorch before 2.0.
+        fast_norm: under autocast, layer and group norms run in its dtype instead of fp32 (timm's
+            `--fast-norm`).
+        reparameterized: branches that train apart are folded into one convolution, as for
+            deployment; a model without such branches stays as it is.
 
     Raises:
         MissingExtraError: timm is not installed.
@@ -129,21 +142,37 @@ def build_timm(
         warnings.simplefilter("ignore")
         try:
             module = _created(timm, name, image_size)
+            folds = _folds(module)
+            if reparameterized and folds:
+                built = _created(timm, name, image_size, device="cpu")  # folding needs numbers
+                module = timm.utils.reparameterize_model(built, inplace=True).to("meta")
         except PROGRAM_ERRORS as error:
             size = "" if image_size is None else f" at {image_size} pixels"
             raise CaptureError(
                 f"timm cannot build {name}{size}: {type(error).__name__}: {first_line(error)}"
             ) from error
+    if fast_norm:
+        _set_fast_norms(module)
     shape = _input_shape(module)
     if image_size is not None:
         shape = (shape[0], image_size, image_size)
     held = any(getattr(part, "fused_attn", False) for part in module.modules())
-    return TimmModel(module=module, input_shape=shape, written_out_attention=held)
+    return TimmModel(
+        module=module, input_shape=shape, written_out_attention=held,
+        fast_norms=any(getattr(part, "_fast_norm", False) for part in module.modules()),
+        folds=folds and not reparameterized,
+    )  # fmt: skip
 
 
-def _created(timm: Any, name: str, image_size: int | None) -> nn.Module:
+def _folds(module: nn.Module) -> bool:
+    """Whether a part of it says how to fold itself."""
+    names = ("reparameterize", "fuse", "switch_to_deploy")
+    return any(hasattr(part, name) for part in module.modules() for name in names)
+
+
+def _created(timm: Any, name: str, image_size: int | None, device: str = "meta") -> nn.Module:
     """The module; sized where its constructor takes a size, else as it is."""
-    with torch.device("meta"):
+    with torch.device(device):
         if image_size is not None:
             try:
                 sized: nn.Module = timm.create_model(name, pretrained=False, img_size=image_size)
@@ -159,6 +188,17 @@ def _input_shape(module: nn.Module) -> tuple[int, int, int]:
     own = getattr(module, "pretrained_cfg", None) or {}
     channels, height, width = own.get("input_size") or (3, 224, 224)
     return int(channels), int(height), int(width)
+
+
+def _set_fast_norms(module: nn.Module) -> None:
+    """What timm's own switch would do.
+
+    That one must be set before a model is built: models that run themselves while they are built
+    cannot ask for autocast on meta tensors.
+    """
+    for part in module.modules():
+        if hasattr(part, "_fast_norm"):
+            part._fast_norm = True  # type: ignore[assignment]
 
 
 @contextmanager

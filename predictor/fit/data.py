@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from predictor.errors import DataError
 from predictor.fit.fitting import FitData
 from predictor.fit.model_samples import banks_of, in_bank, model_samples
@@ -35,12 +37,14 @@ def devices_of(data: Imported) -> set[str]:
     return {*data.kernels["device"].unique(), *data.steps["device"].unique()}
 
 
-def training_rows(data: Imported, split: Split) -> Imported:
-    """The rows that a split lets training see.
+def training_rows(data: Imported, split: Split, parts: Sequence[str] = ("train",)) -> Imported:
+    """The rows that a split lets training see, or those of some of its parts.
 
     Steps of devices that only fit backward factors stay too; `fit_data` tells them apart.
     """
-    kernels, steps = (split.parts(getattr(data, t), t) == "train" for t in ("kernels", "steps"))
+    kernels, steps = (
+        np.isin(split.parts(getattr(data, t), t), list(parts)) for t in ("kernels", "steps")
+    )
     factors = data.steps["device"].isin(list(split.backward_factors - split.train)).to_numpy()
     steps |= factors & ~in_bank(data.steps, banks_of(data.steps))
     return replace(

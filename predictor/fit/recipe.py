@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -74,6 +74,8 @@ class Recipe(_Strict):
     name: ReleaseName
     sources: Annotated[tuple[str, ...], Field(min_length=1)] = ("neusight",)
     split: str = "all"
+    parts: Annotated[tuple[Literal["train", "development"], ...], Field(min_length=1)] = ("train",)
+    """Parts of the split that are trained on. `development` too, once choices are made on it."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     threads: Annotated[int, Field(ge=1, le=256)] = 2
     exclude_flags: tuple[str, ...] = ("throttled", "op_sum_above_step")

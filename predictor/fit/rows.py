@@ -88,14 +88,14 @@ def score(
         parts.append(_kernel_rows(predictor, suite, trees, recipe, trained))
     if suite.steps is not None:
         ops, totals = score_steps(predictor.networks, suite.steps, predictor.learned)
-        fitted = steps_to_learn_from(suite) if trees is not None else None
+        fitted = steps_to_learn_from(suite, recipe) if trees is not None else None
         if len(ops):
             rows = _op_rows(predictor, suite, suite.steps, ops, trees, peer_ops())
             parts.append(_with_steps(rows, suite.steps, fitted, trained))
         scorable = scorable_steps(suite, unscored)
         totals = published_step_rows(predictor, suite, suite.steps, totals, trees, scorable)
         parts.append(_with_steps(totals, suite.steps, fitted, trained))
-    models = model_rows(predictor, suite, trained, unscored)
+    models = model_rows(predictor, suite, recipe, trained, unscored)
     if models is not None:
         parts.append(models)
     rest = steps_without_prediction(suite, unscored)

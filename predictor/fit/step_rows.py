@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from predictor.fit.baselines import BoostedTrees, op_sums, weighted_sums
 from predictor.fit.model_baselines import model_baselines
 from predictor.fit.model_samples import banks_of, in_bank
+from predictor.fit.recipe import Recipe
 from predictor.fit.scoring import score_models
 from predictor.fit.step_samples import StepSamples
 from predictor.fit.suite import Suite, Trained
@@ -100,9 +101,13 @@ def _published(rows: pd.DataFrame, data: Imported) -> pd.DataFrame:
 
 
 def model_rows(
-    predictor: LatencyPredictor, suite: Suite, trained: Trained, unscored: Counter[str]
+    predictor: LatencyPredictor,
+    suite: Suite,
+    recipe: Recipe,
+    trained: Trained,
+    unscored: Counter[str],
 ) -> pd.DataFrame | None:
-    """Whole models whose graph a bank holds."""
+    """Whole models whose graph a bank holds; baselines learn from the parts of the recipe."""
     models = suite.models
     if models is None:
         return None
@@ -113,7 +118,7 @@ def model_rows(
         for known in found["device"].isin(predictor.networks.devices)
     ])  # fmt: skip
     parts = suite.parts_of(models.rows["row_id"])
-    train = parts == "train"
+    train = np.isin(parts, recipe.parts)
     scored = parts != "unused" if suite.split.rules else np.ones(len(parts), dtype=bool)
     facts = [c for c in STEP_FACTS if c not in found.columns]
     out = found.assign(

@@ -74,16 +74,16 @@ def suite_of(data: Imported, split: Split, predictor: LatencyPredictor) -> Suite
 def kernels_to_learn_from(suite: Suite, recipe: Recipe) -> Mask:
     """Kernel rows that the split lets a baseline learn from."""
     rows = suite.data.kernels
-    train = (suite.kernel_parts == "train") & rows["device"].isin(list(suite.split.train))
+    train = np.isin(suite.kernel_parts, recipe.parts) & rows["device"].isin(list(suite.split.train))
     return np.asarray(train & ~rows["flag"].isin(recipe.exclude_flags), dtype=bool)
 
 
-def steps_to_learn_from(suite: Suite) -> Mask:
+def steps_to_learn_from(suite: Suite, recipe: Recipe) -> Mask:
     """Published steps (those of `suite.steps`) whose ops a baseline may learn from."""
     assert suite.steps is not None
     steps = suite.steps.steps
     train = steps["device"].isin(list(suite.split.train)).to_numpy()
-    return np.asarray(train & (suite.parts_of(steps["row_id"]) == "train"), dtype=bool)
+    return np.asarray(train & np.isin(suite.parts_of(steps["row_id"]), recipe.parts), dtype=bool)
 
 
 def suite_trees(suite: Suite, recipe: Recipe) -> tuple[BoostedTrees | None, tuple[str, ...]]:
@@ -104,7 +104,7 @@ def suite_trees(suite: Suite, recipe: Recipe) -> tuple[BoostedTrees | None, tupl
     parts = [kernel_tree_rows(suite.kernels, chosen[suite.kernels.row_N])]
     if suite.steps is not None and len(suite.steps.ops):
         ops = suite.steps.ops
-        own = steps_to_learn_from(suite)[ops["graph_index"].to_numpy(dtype=np.int64)]
+        own = steps_to_learn_from(suite, recipe)[ops["graph_index"].to_numpy(dtype=np.int64)]
         parts.append(op_tree_rows(suite.steps, own & ~ops["flag"].isin(recipe.exclude_flags)))
     return fit_trees(parts), ()
 
@@ -130,7 +130,7 @@ def trained_on(data: Imported, recipe: Recipe, split: Split | None) -> Trained:
     """
     if split is None:
         return Trained(kernels=np.zeros(len(data.kernels), dtype=bool), steps=frozenset())
-    rows = trained_rows(training_rows(data, split), recipe, split)
+    rows = trained_rows(training_rows(data, split, recipe.parts), recipe, split)
     return Trained(
         kernels=data.kernels["row_id"].isin(rows.kernels["row_id"]).to_numpy(),
         steps=frozenset(rows.steps["row_id"]),

@@ -61,7 +61,7 @@ def train(
         recipe = recipe.model_copy(update={"name": f"{recipe.name}-modified"})
     data = load_data(recipe, data_dirs)
     split = device_split(recipe.split, devices_of(data))
-    data = training_rows(data, split)
+    data = training_rows(data, split, recipe.parts)
     rows = trained_rows(data, recipe, split)
     facts = {source: rows.facts(source) for source in recipe.sources}
     _check_run(out_dir, recipe, facts)

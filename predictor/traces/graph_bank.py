@@ -25,12 +25,18 @@ if TYPE_CHECKING:
 HALVES = ("fp16", "bf16")
 INDEX_KEYS = ("model", "size", "mode", "variant", "layout")
 VARIANTS: Mapping[str, str] = {
-    "amp": "parameters in fp32, forward and loss under autocast to fp16 or bf16",
-    "amp-unfused": "the same with attention written out, as timm does under PyTorch before 2.0",
+    "amp": "parameters in fp32, forward and loss under autocast to fp16 or bf16, layer and group "
+    "norms in that dtype as well (timm's `--fast-norm`)",
+    "amp-unfused-fastnorm": "the same with attention written out, as under PyTorch 1.13",
+    "amp-unfused": "attention written out, norms in fp32, as under PyTorch before 1.13",
+    "amp-reparam": "`amp` with the branches that train apart folded into one convolution",
+    "bf16-reparam": "`bf16` with the same folded",
     "fp32": "everything in fp32",
     "bf16": "parameters and images in bf16, no autocast",
 }
 """Precision of a stored graph."""
+REPARAM = "-reparam"
+"""End of the name of a variant that timm folded for deployment (`reparameterize_model`)."""
 ANY_BATCH = 2**31 - 1
 """`batch_to` of a graph without an upper limit."""
 

@@ -209,3 +209,20 @@ def test_casts_equal_those_of_cpu_autocast_where_the_lists_coincide():
     ]
     assert Counter(captured) == Counter(real)  # a call's own casts come in no fixed order
     assert [c for c in captured if c[0] != "_to_copy"] == [c for c in real if c[0] != "_to_copy"]
+
+
+def test_a_program_that_asks_for_autocast_on_its_tensors_device_is_answered():
+    class Asks(torch.nn.Module):
+        def forward(self, x):
+            if torch.is_autocast_enabled(x.device.type):
+                x = x.to(torch.get_autocast_dtype(x.device.type))
+            with torch.autocast(x.device.type, enabled=False):
+                return torch.nn.functional.layer_norm(x, x.shape[-1:])
+
+    x = torch.empty(4, 8, device="meta")
+    inside = capture_module(Asks(), x, amp="bf16")
+    norms = [n.outputs[0].dtype for n in inside.nodes if "norm" in n.op]
+    assert set(norms) == {"bf16"}
+    plain = capture_module(Asks(), x)
+    assert {n.outputs[0].dtype for n in plain.nodes if "norm" in n.op} == {"fp32"}
+    assert torch.is_autocast_enabled("cpu") is False  # the own function is back

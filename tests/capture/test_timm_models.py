@@ -101,3 +101,18 @@ def test_without_timm_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(MissingExtraError, match=r"latency-predictor\[zoo\]"):
         build_timm("resnet18")
+
+
+def test_fast_norms_are_set_on_that_model_alone():
+    assert build_timm("vit_tiny_patch16_224", fast_norm=True).fast_norms
+    assert not build_timm("vit_tiny_patch16_224").fast_norms
+
+
+def test_branches_are_folded_where_there_are_some():
+    plain = build_timm("repvgg_a0")
+    folded = build_timm("repvgg_a0", reparameterized=True)
+    assert plain.folds and not folded.folds
+    assert all(p.is_meta for p in folded.module.parameters())
+    counts = [sum(p.numel() for p in m.module.parameters()) for m in (plain, folded)]
+    assert counts[1] < counts[0]
+    assert not build_timm("resnet10t").folds

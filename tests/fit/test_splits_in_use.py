@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from predictor.fit.data import devices_of, load_data, training_rows
@@ -71,3 +72,11 @@ def test_the_graphs_that_come_with_the_library_have_the_folds_of_the_splits() ->
     expected = used["fold"].map({0: "test", 1: "development"}).fillna("train")
     assert used["part"].tolist() == expected.tolist()
     assert index["cross_fold_twin"][part == "unused"].all()
+
+
+def test_parts_of_a_split_are_asked_for(data):
+    split = device_split("neusight-protocol", devices_of(data))
+    both = training_rows(data, split, ("train", "test"))
+    parts = split.parts(data.kernels, "kernels")
+    assert len(both.kernels) == int(np.isin(parts, ["train", "test"]).sum())
+    assert len(both.kernels) > len(training_rows(data, split).kernels)

@@ -43,6 +43,8 @@ def test_a_row_in_the_schema(tmp_path):
     [
         ("benchmark-train-amp-nchw-pt112-cu113-rtx3090.csv",
          ("train", "1.12.0", "11.3", "rtx3090", False, "amp-unfused")),
+        ("benchmark-infer-amp-nhwc-pt113-cu117-rtx3090.csv",
+         ("infer", "1.13.0", "11.7", "rtx3090", False, "amp-unfused-fastnorm")),
         ("benchmark-infer-amp_bf16-nchw-pt291-cu130-pro6000maxq-dynamo.csv",
          ("infer", "2.9.1", "13.0", "pro6000maxq", True, "amp")),
         ("benchmark-infer-fp32-nchw-pt221-cpu-i9_10940x-dynamo.csv",

@@ -17,6 +17,7 @@ from predictor.features.table import OP_NAMES, KernelTable, table_from_graph
 from predictor.graph.ir import KernelGraph
 from predictor.lower.eager import lower_eager
 from predictor.traces.batch_affine import difference, edge_rows
+from predictor.traces.batch_affine import DTYPE_CODES
 from predictor.traces.graph_bank import GraphBank, load_bank
 
 pytestmark = pytest.mark.skipif(
@@ -30,6 +31,8 @@ PROGRAMS = (
     ("levit_128s", 224, "infer", "bf16", "nchw"),
     ("mobilevit_xxs", 256, "infer", "amp", "nhwc"),
     ("efficientnet_b0", 224, "train", "amp-unfused", "nchw"),
+    ("vit_tiny_patch16_224", 224, "infer", "amp-unfused-fastnorm", "nchw"),
+    ("repvgg_a0", 224, "infer", "amp-reparam", "nchw"),
 )
 """Model, size, mode, variant, layout: convolutions, attention in both forms, windows folded into
 the batch, both layouts, both modes, autocast and none."""
@@ -65,14 +68,12 @@ def bank() -> GraphBank:
 def captured(script: ModuleType, task: object) -> tuple[object, int]:
     """A program at any batch, and its number of parameters."""
     programs = script.Programs(task)
-    return programs.captured(task), programs.parameters
+    return programs.captured(task), programs.parameters(task)
 
 
 def kernels(script: ModuleType, task: object, batch: int) -> KernelGraph:
     """A program captured at its own batch."""
-    found = script.build_timm(
-        task.model, image_size=task.size, fused_attention=task.variant != "amp-unfused"
-    )
+    found = script.Programs(task).model(task.variant)
     return lower_eager(script.op_graph(found, task, batch))
 
 
@@ -107,6 +108,30 @@ def test_one_image_saves_copies_and_no_arithmetic(script):
     assert 1 < sum(moved) / sum(k.bytes for k in real.kernels) < 1.06
 
 
+def test_norms_in_the_autocast_dtype_cast_nothing(script):
+    base = {"model": "convnext_atto", "size": 224, "mode": "infer", "layout": "nchw"}
+    fast, _ = captured(script, script.Task(variant="amp", **base))
+    plain, _ = captured(script, script.Task(variant="amp-unfused", **base))
+    norms = {
+        variant: {row[2] for row in graph.rows if OP_NAMES[row[0]] == "layer_norm"}
+        for variant, graph in (("fast", fast), ("plain", plain))
+    }
+    assert norms["fast"] == {DTYPE_CODES.index("half")}
+    assert norms["plain"] == {DTYPE_CODES.index("fp32")}
+
+
+def test_folded_branches_are_one_convolution(script):
+    base = {"model": "repvgg_a0", "size": 224, "mode": "infer", "layout": "nchw"}
+    plain, parameters = captured(script, script.Task(variant="amp", **base))
+    folded, fewer = captured(script, script.Task(variant="amp-reparam", **base))
+    counts = [sum(OP_NAMES[row[0]] == "conv" for row in g.rows) for g in (plain, folded)]
+    assert counts == [44, 22]  # 22 blocks of a 3x3 and a 1x1 convolution
+    # 9.11 and 8.31 million in the published tables
+    assert (round(parameters / 1e6, 2), round(fewer / 1e6, 2)) == (9.11, 8.31)
+    same = script.Task(variant="amp-reparam", **{**base, "model": "resnet10t"})
+    assert captured(script, same)[0] == script.NOT_FOLDED
+
+
 def test_attention_written_out_differs_only_where_there_is_some(script):
     base = {"size": 224, "mode": "infer", "layout": "nchw", "variant": "amp-unfused"}
     assert captured(script, script.Task(model="resnet18", **base))[0] == script.SAME
@@ -127,7 +152,7 @@ def test_the_graphs_that_come_with_the_library_are_what_is_captured_today(
     name = bank.find(model, size, mode, variant, layout, batch=7)
     assert name is not None
     stored = bank.graph(name)
-    found = script.build_timm(model, image_size=size)
+    found = script.build_timm(model, image_size=size, fast_norm=True)
     real = lower_eager(capture_module(found.module, found.images(7), amp=half, name=model))
     table, expected = stored.table(7, half), table_from_graph(real)
     for field in fields(KernelTable):

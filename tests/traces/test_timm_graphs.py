@@ -11,7 +11,7 @@ from predictor.graph.ir import PHASES
 from predictor.traces.batch_affine import COLUMNS, DTYPE_CODES, AffineGraph
 from predictor.traces.graph_bank import ANY_BATCH, load_bank
 from predictor.traces.graph_bank_files import write_bank
-from predictor.traces.sources.timm_graphs import GraphFinder
+from predictor.traces.sources.timm_graphs import OTHER_MODEL, GraphFinder
 
 PROGRAMS = (
     ("convolutions", "infer", "amp", "nchw", "relu"),
@@ -20,8 +20,12 @@ PROGRAMS = (
     ("attentive", "infer", "amp", "nhwc", "attention"),
     ("attentive", "train", "amp-unfused", "nchw", "softmax"),
     ("unseen", "train", "amp-unfused", "nchw", "relu"),
+    ("normalised", "infer", "amp", "nchw", "layer_norm"),
+    ("branchy", "infer", "amp", "nchw", "relu"),
+    ("branchy", "infer", "amp-reparam", "nchw", "add"),
 )
 """Model, mode, variant, layout and the one op of each program in the bank."""
+FOLDED_PARAMETERS, PARAMETERS = 9_100_000, 10_000_000
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +42,7 @@ def finder(tmp_path_factory):
         index.append({
             "model": model, "size": 224, "mode": mode, "variant": variant, "layout": layout,
             "batch_from": 2, "batch_to": ANY_BATCH, "graph": name,
+            "parameters": FOLDED_PARAMETERS if variant.endswith("reparam") else PARAMETERS,
         })  # fmt: skip
     write_bank(folder, graphs, pd.DataFrame(index))
     return GraphFinder(load_bank(folder))
@@ -54,6 +59,9 @@ def finder(tmp_path_factory):
         # nothing to write out: the other form of attention is the same program
         (("convolutions", "infer", "amp-unfused", "nhwc"), "convolutions-infer-amp-nchw"),
         (("convolutions", "train", "amp", "nchw"), "convolutions-train-amp-unfused-nchw"),
+        (("normalised", "infer", "amp-unfused-fastnorm", "nchw"), "normalised-infer-amp-nchw"),
+        # norms in another dtype
+        (("normalised", "infer", "amp-unfused", "nchw"), ""),
         # attention, or nobody knows: another program
         (("attentive", "infer", "amp-unfused", "nchw"), ""),
         (("attentive", "train", "amp", "nchw"), ""),
@@ -69,3 +77,23 @@ def test_graph_of_a_row(finder, asked, found):
 
 def test_another_size_is_another_program(finder):
     assert finder.find("convolutions", 288, "infer", "amp", "nchw") == ""
+
+
+@pytest.mark.parametrize(
+    ("millions", "found"),
+    [
+        (10.0, "branchy-infer-amp-nchw"),
+        (10.02, "branchy-infer-amp-nchw"),  # 0.2% are counted otherwise
+        (9.1, "branchy-infer-amp-reparam-nchw"),
+        (float("nan"), "branchy-infer-amp-nchw"),  # not published
+        (9.5, OTHER_MODEL),
+        (31.0, OTHER_MODEL),
+    ],
+)
+def test_published_parameters_tell_folded_and_renamed_models(finder, millions, found):
+    asked = ("branchy", 224, "infer", "amp", "nchw")
+    assert finder.find_counted(*asked, millions * 1e6) == found
+
+
+def test_parameters_of_a_model_without_a_graph_tell_nothing(finder):
+    assert finder.find_counted("none", 224, "infer", "amp", "nchw", 1e6) == ""

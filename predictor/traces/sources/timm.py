@@ -12,10 +12,13 @@ throughput and step time (ms a batch, wall clock). Rules:
 * a model and size that an earlier sound row of the file has: dropped;
 * no graph of the model at this size, mode and precision: kept, flagged `no_graph`
   (`timm_graphs` says which graph a row has);
+* published parameters that no program of the name has: kept, flagged `other_model` (names change
+  their architecture between releases of timm; models folded for deployment have their own graph);
 * what every source must satisfy: `predictor.traces.validate`.
 
 The batch shrinks after an out-of-memory error: it is the row's own, not the file's. Under PyTorch
-before 2.0 timm writes attention out: those rows have the graph without the fused call.
+before 2.0 timm writes attention out: those rows have the graph without the fused call. From 1.13 on
+norms run in the autocast dtype: times say so, file names do not.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from predictor.traces.cells import Cells, device_id
 from predictor.traces.files import FolderReader, LayoutNotFoundError, one_of_each
 from predictor.traces.graph_bank import load_bank
 from predictor.traces.schema import Imported, filled
-from predictor.traces.sources.timm_graphs import GraphFinder
+from predictor.traces.sources.timm_graphs import OTHER_MODEL, GraphFinder
 from predictor.traces.validate import keep_valid
 
 if TYPE_CHECKING:
@@ -68,9 +71,11 @@ class Campaign:
 
     @property
     def variant(self) -> str:
-        """Variant of the graph bank: attention in parts before PyTorch 2.0."""
+        """Variant of the graph bank: what timm and its benchmark did under that PyTorch."""
         variant = DTYPES[self.precision][1]
-        return f"{variant}-unfused" if variant == "amp" and self.torch.startswith("1.") else variant
+        if variant != "amp" or not self.torch.startswith("1."):
+            return variant
+        return "amp-unfused-fastnorm" if self.torch.startswith("1.13.") else "amp-unfused"
 
 
 def campaign_of(name: str) -> Campaign | None:
@@ -170,10 +175,13 @@ def _rows(
     mode, file, batch = campaign.mode, cells.file, cells.number(columns["batch_size"])
     sizes = cells.whole(columns["img_size"])
     models = cells.rows["model"].astype(str).to_numpy()
-    graphs = [
-        finder.find(model, int(size), mode, campaign.variant, campaign.layout)
-        for model, size in zip(models, sizes, strict=True)
+    millions = cells.number("param_count")
+    found = [
+        finder.find_counted(model, int(size), mode, campaign.variant, campaign.layout, count * 1e6)
+        for model, size, count in zip(models, sizes, millions, strict=True)
     ]
+    other = np.array([graph == OTHER_MODEL for graph in found], dtype=bool)
+    graphs = np.where(other, "", np.array(found, dtype=object))
     row = cells.rows["row"].to_numpy()
     plain = file.removesuffix(".gz")
     facts: dict[str, Any] = {
@@ -186,6 +194,6 @@ def _rows(
         "library": f"cuda {campaign.cuda}" if campaign.cuda else "", "devices": 1.0,
         "micro_batch": batch, "measure": "wall",
         "latency_us": cells.number(columns["step_time"]) * 1e3,
-        "flag": np.where(np.array(graphs) == "", "no_graph", ""),
+        "flag": np.where(other, "other_model", np.where(graphs == "", "no_graph", "")),
     }  # fmt: skip
     return filled("steps", facts, len(cells))
