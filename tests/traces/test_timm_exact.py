@@ -16,8 +16,7 @@ from predictor.capture.torch import capture_module
 from predictor.features.table import OP_NAMES, KernelTable, table_from_graph
 from predictor.graph.ir import KernelGraph
 from predictor.lower.eager import lower_eager
-from predictor.traces.batch_affine import difference, edge_rows
-from predictor.traces.batch_affine import DTYPE_CODES
+from predictor.traces.batch_affine import DTYPE_CODES, difference, edge_rows
 from predictor.traces.graph_bank import GraphBank, load_bank
 
 pytestmark = pytest.mark.skipif(
