@@ -152,6 +152,7 @@ def _fit(recipe: Recipe, data: FitData, folder: Path | None, *, progress: bool) 
         raise KeyboardInterrupt from error
     nets = module.nets()
     for net in nets:
+        net.silence(module.constant_F)
         net.eval()
     return nets
 

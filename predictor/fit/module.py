@@ -58,6 +58,7 @@ class LatencyTraining(LightningModule):
         )
         x_NF = kernels.x_NF if models is None else torch.cat([kernels.x_NF, models.x_CF])
         mean_F, scale_F = x_NF.mean(0), x_NF.std(0)
+        self.constant_F = x_NF.amin(0) == x_NF.amax(0) if len(x_NF) else torch.zeros(0).bool()
         for net in self.nets():
             net.x_mean_F.copy_(mean_F)
             net.x_scale_F.copy_(torch.where(scale_F < MIN_SCALE, torch.ones_like(scale_F), scale_F))

@@ -5,7 +5,7 @@ Legend: N kernels, T tokens, F features.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -50,6 +50,7 @@ from predictor.nn.release_parts import (
 
 Floats = NDArray[np.float64]
 _MEASURING_COLUMNS = np.isin(COLUMNS, ["isolated", "boost_room", "boost_room_x_time"])
+TWIN_HALF: Mapping[str, str] = {"fp16": "bf16", "bf16": "fp16"}
 HOST_BOUND = 1.1
 """Ratio of step to device time from which a step is called host-bound."""
 RANGE_SLACK = 0.25
@@ -283,9 +284,19 @@ def load_predictor(release: ReleaseLike) -> LatencyPredictor:
     return LatencyPredictor(
         name=release.name,
         networks=Ensemble(members=nets, devices=tuple(str(d) for d in model["devices"])),
-        learned=frozenset((str(t), str(d)) for t, d in model["learned"]),
+        learned=_with_twins((str(t), str(d)) for t, d in model["learned"]),
         range_low_TF=low.numpy(), range_high_TF=high.numpy(), calibration=calibration,
     )  # fmt: skip
+
+
+def _with_twins(learned: Iterable[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    """The pairs of token and dtype, and those of the other half precision.
+
+    fp16 and bf16 run on the same units at the same rate and move the same bytes: what was learned
+    of one speaks for the other.
+    """
+    pairs = frozenset(learned)
+    return pairs | {(token, TWIN_HALF[dtype]) for token, dtype in pairs if dtype in TWIN_HALF}
 
 
 def _mapping(release: ReleaseLike, key: str) -> Mapping[str, Any]:

@@ -72,6 +72,16 @@ class LatencyNet(nn.Module):
         self.host_base = nn.Parameter(torch.tensor([3.1, 3.4]))
         self.log_sharpness = nn.Parameter(torch.tensor(1.1))
 
+    def silence(self, constant_F: Tensor) -> None:
+        """Take the weights off features that did not vary in training.
+
+        They were never learned: another value of such a feature would add noise.
+        """
+        first = self.encoder[0]
+        assert isinstance(first, nn.Linear)
+        with torch.no_grad():
+            first.weight[:, : len(constant_F)][:, constant_F] = 0.0
+
     def forward(
         self,
         x_NF: Tensor,

@@ -174,3 +174,16 @@ def test_a_timer_reading_approaches_the_larger_time(make_net: MakeNet) -> None:
 def _read(net: LatencyNet, device_us: float, host_us: float) -> float:
     with torch.no_grad():
         return float(net.measured_us(torch.tensor(device_us), torch.tensor(host_us)))
+
+
+def test_features_that_never_varied_are_not_read(make_net: MakeNet) -> None:
+    net = make_net()
+    inputs = draw(net, 20)
+    constant = torch.zeros(net.config.features, dtype=torch.bool)
+    constant[3] = True
+    moved = {**inputs, "x_NF": inputs["x_NF"] + 5.0 * constant}
+    assert not torch.equal(run(net, inputs), run(net, moved))
+    net.silence(constant)
+    assert torch.equal(run(net, inputs), run(net, moved))
+    other = {**inputs, "x_NF": inputs["x_NF"] + 0.5 * constant.roll(1)}
+    assert not torch.equal(run(net, inputs), run(net, other))

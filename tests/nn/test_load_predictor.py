@@ -40,6 +40,14 @@ def test_what_was_saved_is_loaded(make_release: MakeRelease) -> None:
         assert not net.training
 
 
+def test_what_was_learned_of_one_half_precision_speaks_for_the_other(
+    make_release: MakeRelease,
+) -> None:
+    pairs = {("gemm", "fp16"), ("pointwise", "bf16"), ("softmax", "fp32")}
+    learned = load_predictor(make_release(learned=sorted(pairs))).learned
+    assert learned == pairs | {("gemm", "bf16"), ("pointwise", "fp16")}
+
+
 def test_weights_stored_as_halves_are_read_as_floats(make_release: MakeRelease) -> None:
     def halved(tensors: Tensors) -> Tensors:
         return {
