@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from predictor.cli import _run, app
+from predictor.hardware.probe import device_of
 from predictor.traces.merge import merged
 from predictor.traces.sources.rows import parts
 
@@ -83,3 +84,24 @@ def test_the_page_tells_every_option_and_flag():
     assert options <= set(re.findall(r"--[a-z0-9]+", PAGE))
     for flag in ("other_load", "noisy", "cold_cache", "several_kernels"):
         assert f"| `{flag}` |" in PAGE
+
+
+def test_a_processor_keeps_its_description_in_a_folder(at_hand, capsys, monkeypatch):
+    # a machine whose processor the catalogue lacks, and whose bandwidth never reads the same twice
+    rates = iter((20.0, 21.0))
+    monkeypatch.setattr("predictor.hardware.catalogue._adopted", {})
+    monkeypatch.setattr(
+        "predictor.traces.measure.local._processor_device",
+        lambda found: device_of(found, stream_gbps=next(rates)),
+    )
+    (at_hand / "grid.csv").write_text("kind,dtype,numel\nadd,fp32,4096\n")
+    for name in ("rows", "more"):
+        status, *_ = call(
+            "measure", "--kernels", "grid.csv", "--out", f"mine/{name}.parquet", "--threads", "1",
+            "--seconds", "0.001", capsys=capsys,
+        )  # fmt: skip
+        assert status == 0
+    files = [at_hand / "mine" / f"{name}.device.toml" for name in ("rows", "more")]
+    assert files[0].read_text() == files[1].read_text()
+    assert next(rates) == 21.0  # measured once
+    assert len(merged(parts(at_hand / "mine")).kernels) == 2

@@ -63,21 +63,30 @@ def load_catalogue() -> Mapping[str, Device]:
 
 
 _adopted: dict[str, Device] = {}
+_adopted_from: dict[str, Path] = {}
 
 
-def adopt_device(device: Device) -> None:
+def adopt_device(device: Device, *, file: Path | None = None) -> None:
     """Let rows of this process name a device that comes with their data, not in the catalogue.
+
+    Args:
+        device: what its id shall mean.
+        file: where it is described, for the message when another has its id.
 
     Raises:
         DeviceFileError: another device has its id.
     """
     held = {**load_catalogue(), **_adopted}.get(device.id)
     if held is not None and held != device:
+        first = "the catalogue" if device.id in load_catalogue() else "a device adopted before"
         raise DeviceFileError(
-            f"two device files, or one and the catalogue, call different devices {device.id!r}: "
-            "rename one"
+            f"{_adopted_from.get(device.id, first)} and {file or 'another device'} describe "
+            f"different devices {device.id!r}: where both are one device measured twice, copy one "
+            "file over the other; else give one another `id`, and call it so in its rows"
         )
     _adopted[device.id] = device
+    if file is not None and held is None:
+        _adopted_from[device.id] = file
 
 
 def adopted_devices() -> Mapping[str, Device]:

@@ -68,8 +68,18 @@ def adopt_device_file(path: Path) -> Device:
         DeviceFileError: as `load_device_file`, or another device has the id.
     """
     device = load_device_file(path)
-    adopt_device(device)
+    adopt_device(device, file=path)
     return device
+
+
+def described_in(folder: Path, device_id: str) -> Path | None:
+    """The first device file of a folder that describes the device; None where none does.
+
+    Raises:
+        DeviceFileError: as `load_device_file`.
+    """
+    files = sorted(folder.glob("*.device.toml"))
+    return next((path for path in files if load_device_file(path).id == device_id), None)
 
 
 def device_file_text(device: Device) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from predictor.errors import DeviceFileError
 from predictor.hardware import catalogue, probe
-from predictor.hardware.catalogue import adopt_device, resolve_device
+from predictor.hardware.catalogue import resolve_device
 from predictor.hardware.device_file import adopt_device_file, device_file_text, load_device_file
 from predictor.hardware.probe import Processor, device_of, processor
 
@@ -103,6 +103,7 @@ def test_rows_may_name_an_adopted_device(tmp_path, nothing_adopted):
     path = tmp_path / "one.device.toml"
     path.write_text(device_file_text(device))
     assert adopt_device_file(path) == adopt_device_file(path) == resolve_device(device.id)
-    other = replace(device, memory_bw_gbps=1.0)
-    with pytest.raises(DeviceFileError, match="rename one"):
-        adopt_device(other)
+    other = tmp_path / "two.device.toml"
+    other.write_text(device_file_text(replace(device, memory_bw_gbps=40.0)))
+    with pytest.raises(DeviceFileError, match=r"one\.device\.toml and .*two\.device\.toml.*copy"):
+        adopt_device_file(other)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from predictor.atomic import write_text
 from predictor.errors import DataError
 from predictor.hardware.catalogue import load_catalogue
-from predictor.hardware.device_file import device_file_text
+from predictor.hardware.device_file import described_in, device_file_text
+from predictor.hardware.probe import processor
 from predictor.traces.files import DEVICE_FILE
 from predictor.traces.measure.conditions import LoadWatch, readings
 from predictor.traces.measure.grid import Point
@@ -50,6 +51,8 @@ class MeasureSession:
     ) -> MeasureSession:
         """Find the device; one that the catalogue does not know gets a file beside the rows.
 
+        A processor that a device file of the folder describes keeps that description.
+
         Args:
             out: file of rows.
             device: `cpu` or `cuda`.
@@ -64,9 +67,10 @@ class MeasureSession:
             UnknownDeviceError, DeviceFileError: see `local_device`.
         """
         beside = out.parent / f"{out.name.partition('.')[0]}{DEVICE_FILE}"
-        found = local_device(
-            device, name=name or (beside if beside.is_file() else None), threads=threads, tf32=tf32
-        )
+        known = name or (beside if beside.is_file() else None)
+        if known is None and device == "cpu":  # the bandwidth that was measured first stays
+            known = described_in(out.parent, processor().device_id)
+        found = local_device(device, name=known, threads=threads, tf32=tf32)
         if found.device.id not in load_catalogue() and not beside.is_file():
             write_text(beside, device_file_text(found.device))
         deadline = None if minutes is None else time.monotonic() + 60 * minutes
