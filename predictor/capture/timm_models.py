@@ -98,7 +98,8 @@ def load_timm() -> Any:
             import timm
     except ImportError as error:
         raise MissingExtraError(
-            f"timm models need timm and torchvision ({error}): pip install 'latency-predictor[zoo]'"
+            f"timm models need timm and torchvision ({error}), which the `zoo` extra brings: "
+            "pip install -c constraints.txt -e '.[zoo]'"
         ) from error
     return timm
 
