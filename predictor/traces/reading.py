@@ -18,8 +18,10 @@ from predictor.traces.files import LayoutNotFoundError
 from predictor.traces.hashing import Hashes, hashed_columns
 from predictor.traces.noise import NOISE_COLUMNS
 from predictor.traces.schema import empty_table
+from predictor.traces.sources import kineto
 from predictor.traces.sources import rows as own_rows
 from predictor.traces.sources.registry import SOURCES
+from predictor.traces.sources.rows_files import SUFFIXES
 from predictor.traces.store import import_report, imported_columns
 
 if TYPE_CHECKING:
@@ -130,8 +132,9 @@ def _parts_at(folder: Path) -> Iterator[MeasuredPart]:
     if any(place == folder for place, _ in imports):
         return
     published = False
+    table = folder.is_file() and folder.name.lower().endswith(SUFFIXES)
     for name in SOURCES:
-        if name != own_rows.SOURCE:
+        if name != own_rows.SOURCE and not (table and name == kineto.SOURCE):  # it reads any file
             for part in _published_parts(name, folder):
                 published = True
                 yield part

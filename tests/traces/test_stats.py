@@ -131,3 +131,8 @@ def test_repeats_of_the_published_sweeps_differ_by_little():
     assert groups.loc[("repeat", "elementwise"), "n"] > 1_000
     assert groups.loc[("repeat", "norm"), "median"] < 0.02
     assert groups.loc[("repeat", "norm"), "p90"] < 0.10
+
+
+def test_a_file_of_own_rows_is_read_as_its_folder_is(folder):
+    assert data_stats([folder / "kernels.csv"]).total("kernels") == 3
+    assert data_stats([folder / "steps.csv"]).total("steps") == 1
