@@ -82,14 +82,19 @@ class GraphWriter:
         phase: Phase,
         reason: str,
         measured_us: float | None,
-    ) -> None:
-        """Place a call of which only the operands' sizes are known, or not even these."""
+    ) -> bool:
+        """Place a call of which only the operands' sizes are known, or not even these.
+
+        Returns:
+            Whether operands are known: without any the call takes no time in an estimate.
+        """
         node = OpNode(
             op=f"{OPAQUE}.{name}", phase=phase, outputs=(),
             inputs=() if call is None else operand_specs(call),
             attrs={"opaque": True, "reason": reason},
         )  # fmt: skip
         self.add([node], phase, measured_us=measured_us)
+        return any(spec.numel for spec in node.inputs)
 
     def _storage_map(
         self,

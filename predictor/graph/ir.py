@@ -88,6 +88,10 @@ class Workload:
     trainable_bytes: int = 0
     """Bytes of the parameters that get a gradient."""
     warnings: tuple[str, ...] = ()
+    recorded_us: Mapping[str, float] = field(default_factory=dict, hash=False)
+    """Of a step that a profiler recorded: its time as measured (`step`), and kernel time by what
+    becomes of it in an estimate: `estimated`, of this `opaque`, `unknown` (calls that take no time)
+    and each kind that is left out (`collectives`, …). Empty for other programs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -130,7 +130,8 @@ def _warnings(
         *prediction.warnings,
     ]
     if coverage.opaque > 0:
-        found.append(f"{percent(coverage.opaque)} of the time is in opaque operations")
+        estimated = "estimated time" if workload.recorded_us else "time"
+        found.append(f"{percent(coverage.opaque)} of the {estimated} is in opaque operations")
     if coverage.in_distribution < _TRUSTED_SHARE:
         found.append(
             f"{percent(1 - coverage.in_distribution)} of the time is in kernels unlike those of "

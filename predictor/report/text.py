@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from predictor.graph.ir import PHASES
@@ -20,6 +21,13 @@ MIN_WIDTH = 120
 TEXT_WIDTH = 160
 TOP_GROUPS = 10
 _EXCLUDED = "inputs already on the device; no data loading, no host-to-device copy"
+_EXCLUDED_OF_TRACE = (
+    "no data loading; left out: collectives, copies between host and device, calls of which "
+    "nothing is known"
+)
+_OF_TRACE = ("step", "estimated", "opaque")
+"""Parts of a recorded step that are in the estimate, or no part."""
+_MISSING = {"unknown": "calls of which nothing is known"}
 
 
 def plain_text(view: RenderableType, width: int = TEXT_WIDTH) -> str:
@@ -115,8 +123,37 @@ def _time_rows(estimate: Estimate) -> list[tuple[str, str]]:
         if (interval := estimate.phases.get(phase)) is not None and len(estimate.phases) > 1:
             span = duration_range(interval.lower_us, interval.upper_us)
             rows.append((f"  {phase}", f"{duration(interval.latency_us)}   {span}"))
-    rows.append(("  holds", f"{', '.join(step.includes)}; {_EXCLUDED}"))
+    recorded = estimate.graph.workload.recorded_us
+    excluded = _EXCLUDED_OF_TRACE if recorded else _EXCLUDED
+    rows.append(("  holds", f"{', '.join(step.includes)}; {excluded}"))
+    if recorded:
+        rows.append(("recorded", _recorded_line(recorded)))
     return rows
+
+
+def _recorded_line(recorded: Mapping[str, float]) -> str:
+    """What the trace measured of the same part, and of what the estimate does not hold."""
+    missing = {name: us for name, us in recorded.items() if name not in _OF_TRACE and us > 0}
+    line = f"{duration(recorded['estimated'])} kernel time of the part that is estimated"
+    if recorded["opaque"] > 0:
+        line += f" (opaque calls {duration(recorded['opaque'])})"
+    if missing:
+        parts = ", ".join(
+            f"{_MISSING.get(name, name)} {duration(us)}" for name, us in missing.items()
+        )
+        line += f"; not estimated {parts}"
+    return f"{line}; whole step {duration(recorded['step'])}"
+
+
+def _recorded_shares(recorded: Mapping[str, float]) -> str:
+    """Kernel time of the trace by what the estimate knows of it: three shares of the whole."""
+    missing = sum(us for name, us in recorded.items() if name not in _OF_TRACE)
+    whole = recorded["estimated"] + missing
+    known = recorded["estimated"] - recorded["opaque"]
+    return (
+        f"known calls {percent(known / whole)}, opaque {percent(recorded['opaque'] / whole)}, "
+        f"not estimated {percent(missing / whole)}"
+    )
 
 
 def throughput(estimate: Estimate) -> str:
@@ -159,7 +196,12 @@ def _coverage_line(estimate: Estimate) -> str:
     labels = ("learned", "measured", "transferred", "roofline", "opaque")
     shares = [(name, getattr(coverage, name)) for name in labels]
     shown = ", ".join(f"{name} {percent(share)}" for name, share in shares if share > 0)
-    return f"{shown} of kernel time; {percent(coverage.in_distribution)} in distribution"
+    recorded = estimate.graph.workload.recorded_us
+    of = "estimated kernel time" if recorded else "kernel time"
+    line = f"{shown} of {of}; {percent(coverage.in_distribution)} in distribution"
+    if recorded:
+        line += f"; of the trace's kernel time: {_recorded_shares(recorded)}"
+    return line
 
 
 def _context_line(estimate: Estimate) -> str:

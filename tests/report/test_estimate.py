@@ -155,6 +155,22 @@ def test_text_names_what_a_reader_needs(make_estimate: Make) -> None:
     assert max(len(line) for line in text.splitlines()) <= 160
 
 
+def test_a_recorded_step_stands_beside_its_estimate(
+    make_estimate: Make, make_graph: Callable[..., KernelGraph]
+) -> None:
+    recorded = {"step": 90.0, "estimated": 40.0, "opaque": 10.0, "unknown": 4.0, "collectives": 6.0}
+    graph = make_graph(recorded_us=recorded)
+    text = " ".join(replace(make_estimate(), graph=graph).table().split())
+    assert (
+        "recorded 40.00 µs kernel time of the part that is estimated (opaque calls 10.00 µs); not "
+        "estimated calls of which nothing is known 4.000 µs, collectives 6.000 µs; whole step "
+        "90.00 µs" in text
+    )
+    assert "known calls 60.0%, opaque 20.0%, not estimated 20.0%" in text
+    assert "left out: collectives, copies between host and device" in text
+    assert "recorded" not in make_estimate().table()
+
+
 def test_tokens_are_echoed(make_estimate: Make) -> None:
     text = make_estimate(tokens=64).table()
     assert "batch 8 × 8 tokens" in text

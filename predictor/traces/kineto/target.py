@@ -90,6 +90,8 @@ class _Builder:
     writer: GraphWriter = field(default_factory=GraphWriter)
     left_out_ns: Counter[str] = field(default_factory=Counter)
     opaque_ns: Counter[str] = field(default_factory=Counter)
+    unknown_ns: int = 0
+    """Of opaque calls that take no time in an estimate."""
     known_ns: int = 0
 
     def graph(self) -> OpGraph:
@@ -118,7 +120,7 @@ class _Builder:
             trainable_parameters=0, parameters_bytes=0, buffers_bytes=0, inputs_bytes=0,
             batch=None, tokens=None, dtype=step_dtype(measured) or "fp32",
             optimizer=optimizer_of(self.trace.annotations.names) if trains else None,
-            warnings=self._warnings(step),
+            warnings=self._warnings(step), recorded_us=self._recorded_us(step),
         )  # fmt: skip
         return OpGraph(workload=workload, nodes=tuple(self.writer.nodes))
 
@@ -136,9 +138,11 @@ class _Builder:
             return
         if unit.kernel is None:
             self.opaque_ns[unit.reason] += unit.time_ns
-            self.writer.add_opaque(
+            takes_time = self.writer.add_opaque(
                 unit.name, unit.call, unit.phase, unit.reason, unit.time_ns / 1000
             )
+            if not takes_time:
+                self.unknown_ns += unit.time_ns
             return
         self.known_ns += unit.time_ns
         if not unit.nodes:  # a further kernel of the call before
@@ -194,6 +198,15 @@ class _Builder:
             found.append(_View(int(tree.events["ts_ns"][op]), node))
         return found
 
+    def _recorded_us(self, step: Step) -> dict[str, float]:
+        """The measured step, and its kernel time by what becomes of it."""
+        opaque = sum(self.opaque_ns.values()) - self.unknown_ns
+        parts_ns = {
+            "estimated": self.known_ns + opaque, "opaque": opaque, "unknown": self.unknown_ns,
+            **self.left_out_ns,
+        }  # fmt: skip
+        return {"step": step.length_us, **{name: ns / 1000 for name, ns in parts_ns.items()}}
+
     def _warnings(self, step: Step) -> tuple[str, ...]:
         whole = self.known_ns + sum(self.opaque_ns.values())
         notes = [
@@ -212,7 +225,15 @@ class _Builder:
                 f"{reason} {time_text(ns / 1000)}" for reason, ns in self.opaque_ns.most_common()
             )
             share = sum(self.opaque_ns.values()) / whole
-            notes.append(f"opaque: {share:.1%} of the trace's kernel time ({reasons})")
+            notes.append(
+                f"opaque: {share:.1%} of the trace's kernel time without what is left out "
+                f"({reasons})"
+            )
+            if self.unknown_ns:
+                notes.append(
+                    f"calls of which nothing is known take no time in the estimate: "
+                    f"{time_text(self.unknown_ns / 1000)} in the trace"
+                )
         if self.trace.sampled:
             notes.append("events were left out of the trace: the step is not whole")
         return tuple(notes)

@@ -65,6 +65,10 @@ def test_what_is_not_known_is_opaque_and_said(writer):
     assert [n.op for n in graph.nodes] == ["kineto.mine::op", "aten.mm", "kineto.nobody"]
     assert graph.nodes[0].attrs["reason"] == "op_unknown"
     assert [k.op for k in lower_eager(graph).kernels] == ["opaque", "matmul"]
+    assert graph.workload.recorded_us == {
+        "step": 28.0, "estimated": 14.0, "opaque": 6.0, "unknown": 2.0,
+    }  # fmt: skip
+    assert any("2.0 µs in the trace" in w for w in graph.workload.warnings)
     assert any("opaque: 50.0% of the trace's kernel time" in w for w in graph.workload.warnings)
 
 
@@ -93,6 +97,7 @@ def test_collectives_and_copies_over_the_bus_are_left_out_and_said(writer):
     graph = api.capture(str(writer.write()))
     assert [n.op for n in graph.nodes] == ["aten.mm", "aten.view", "aten.add"]
     said = " ".join(graph.workload.warnings)
+    assert graph.workload.recorded_us["collectives"] == 12.0
     assert "left out: collectives, 12.0 µs" in said
     assert "left out: copies between host and device, 4.0 µs" in said
 
