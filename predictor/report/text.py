@@ -25,6 +25,8 @@ _EXCLUDED_OF_TRACE = (
     "no data loading; left out: collectives, copies between host and device, calls of which "
     "nothing is known"
 )
+_NAME_WIDTH = 44
+"""Longer kernel names are cut in the table, in the middle: both ends tell."""
 _OF_TRACE = ("step", "estimated", "opaque")
 """Parts of a recorded step that are in the estimate, or no part."""
 _MISSING = {"unknown": "calls of which nothing is known"}
@@ -246,13 +248,21 @@ def _groups_table(estimate: Estimate) -> Table:
     return table
 
 
+def _short(name: str) -> str:
+    """A kernel's name, at most `_NAME_WIDTH` characters of it."""
+    if len(name) <= _NAME_WIDTH:
+        return name
+    tail = _NAME_WIDTH // 3
+    return f"{name[: _NAME_WIDTH - tail - 1]}…{name[-tail:]}"
+
+
 def _group_cells(group: KernelGroup) -> tuple[str, ...]:
     implied = {"batch": 1, "groups": 1, "kv_heads": group.dims.get("heads")}
     dims = " ".join(f"{k}={n}" for k, n in group.dims.items() if implied.get(k) != n)
     return (
         percent(group.share),
         f"{group.count:,}",
-        group.name,
+        _short(group.name),
         group.phase,
         dims,
         group.dtype,

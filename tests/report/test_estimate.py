@@ -171,6 +171,19 @@ def test_a_recorded_step_stands_beside_its_estimate(
     assert "recorded" not in make_estimate().table()
 
 
+def test_a_long_kernel_name_leaves_the_numbers_readable(
+    make_estimate: Make, make_graph: Callable[..., KernelGraph]
+) -> None:
+    graph = make_graph()
+    name = "kineto.start" + "x" * 100 + "end"
+    kernels = tuple(replace(k, name=name) for k in graph.kernels)
+    estimate = replace(make_estimate(), graph=replace(graph, kernels=kernels))
+    text = estimate.table()
+    assert "kineto.start" in text and "xend" in text and "xx…xx" in text
+    assert name not in text and " m=8 n=16 k=4" in text and " µs  memory  learned" in text
+    assert {group["name"] for group in estimate.to_json()["kernels"]} == {name}  # type: ignore
+
+
 def test_tokens_are_echoed(make_estimate: Make) -> None:
     text = make_estimate(tokens=64).table()
     assert "batch 8 × 8 tokens" in text
