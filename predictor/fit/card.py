@@ -53,7 +53,7 @@ def card_text(
         "",
         *_uses(facts, learned),
         f"- **Licence** {LICENCE}; trained on measurements published under {_licences(facts)}.",
-        f"- **Split** {_split(split)}.",
+        f"- **Split** {_split(split, recipe.parts)}.",
         *_data(facts),
         "",
         "## Kernels learned",
@@ -116,9 +116,11 @@ def _licences(facts: Mapping[str, Mapping[str, Any]]) -> str:
     return ", ".join(by_source)
 
 
-def _split(split: Split) -> str:
-    """Name of the split, devices that train, and what other groups it holds out."""
+def _split(split: Split, parts: Sequence[str]) -> str:
+    """Name of the split, devices and parts that train, and what other groups it holds out."""
     text = f"`{split.name}`; trained on {', '.join(sorted(split.train)) or 'nothing'}"
+    if tuple(parts) != ("train",):
+        text += f", parts {' and '.join(parts)}"
     if split.test:
         text += f"; test devices {', '.join(sorted(split.test))}"
     for rule in split.rules:

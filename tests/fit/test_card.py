@@ -27,8 +27,14 @@ SERVING: dict[str, Any] = {
 LEARNED = [["gemm", "fp32"], ["conv", "bf16"], ["gemm", "bf16"]]
 
 
-def card(facts: dict[str, Any], *, split: str = "all", **changes: Any) -> str:
-    recipe = Recipe(name="card-v1", sources=tuple(facts), split=split)
+def card(
+    facts: dict[str, Any],
+    *,
+    split: str = "all",
+    parts: tuple[Any, ...] = ("train",),
+    **changes: Any,
+) -> str:
+    recipe = Recipe(name="card-v1", sources=tuple(facts), split=split, parts=parts)
     devices = [d for fact in facts.values() for d in fact["devices"]]
     given = {"learned": LEARNED, "metrics": {"held_out": []}, "remake": "predictor train X"}
     return card_text(recipe, device_split(split, devices), facts, **{**given, **changes})
@@ -75,6 +81,12 @@ def test_licences_and_rows_of_every_source() -> None:
     assert "timm: 0 kernel rows, 0 rows of ops inside steps, 16,277 step rows" in text
     assert "aiconfigurator: 400,000 kernel rows" in text
     assert f"sha256 `{'cd' * 8}…`" in text
+
+
+def test_the_card_says_when_the_development_part_was_trained_on() -> None:
+    assert ", parts" not in card({"timm": VISION}, split="timm-families")
+    text = card({"timm": VISION}, split="timm-families", parts=("train", "development"))
+    assert ", parts train and development" in text
 
 
 def test_the_split_names_what_it_holds_out() -> None:
