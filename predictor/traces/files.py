@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 DEVICE_FILE = ".device.toml"
 """What a device file ends in that stands beside rows and describes a device of theirs."""
+ROW_SUFFIXES: tuple[str, ...] = (".csv", ".csv.gz", ".parquet")
+"""What files of users' own rows end in."""
 GZIP_MAGIC = b"\x1f\x8b"
 _REMEDY = "fetch the file again, or remove it"
 

@@ -40,6 +40,8 @@ class ImportReport:
     left_out: dict[str, str] = field(default_factory=dict)
     """Files of the layout that were not read, and why."""
     schema_version: int = SCHEMA_VERSION
+    earlier: Mapping[str, Any] | None = None
+    """Report of the import that stood in the folder before."""
 
     def add(self, part: Imported) -> None:
         """Count one part of the source."""
@@ -89,5 +91,22 @@ class ImportReport:
         lines.append(f"dropped: {dropped or 'none'}")
         reasons = Counter(self.left_out.values())
         lines += [f"files left out: {n:,} ({reason})" for reason, n in reasons.items()]
+        lines += self._replaced()
         lines.append(f"wrote {self.out}")
         return "\n".join(lines)
+
+    def _replaced(self) -> list[str]:
+        """A line on an earlier import of other data, which is gone."""
+        if self.earlier is None:
+            return []
+        source, rows = str(self.earlier["source"]), self.earlier["rows"]
+        before = [str(f["path"]) for f in self.earlier.get("files", ())]
+        gone = [path for path in before if source != self.source or path not in self.files]
+        if not gone:
+            return []
+        more = f" and {len(gone) - 3:,} more" if len(gone) > 3 else ""
+        counts = ", ".join(f"{rows.get(t, 0):,} {_NAMES[t]}" for t in ("kernels", "steps"))
+        return [
+            f"replaced the import of {source} that stood there ({counts}); not in this one: "
+            f"{', '.join(gone[:3])}{more}; give several files as one folder, or another --out"
+        ]

@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from predictor.errors import DataError
-from predictor.traces.files import LayoutNotFoundError
+from predictor.traces.files import ROW_SUFFIXES, LayoutNotFoundError
 from predictor.traces.hashing import Hashes, hashed_columns
 from predictor.traces.noise import NOISE_COLUMNS
 from predictor.traces.schema import empty_table
 from predictor.traces.sources import kineto
 from predictor.traces.sources import rows as own_rows
 from predictor.traces.sources.registry import SOURCES
-from predictor.traces.sources.rows_files import SUFFIXES
-from predictor.traces.store import import_report, imported_columns
+from predictor.traces.store import import_report, imported_columns, warn_beside_import
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -128,11 +127,12 @@ def _imports(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
 def _parts_at(folder: Path) -> Iterator[MeasuredPart]:
     imports = _imports(folder)
     for place, report in imports:
+        warn_beside_import(place)
         yield from _imported_parts(place, report)
     if any(place == folder for place, _ in imports):
         return
     published = False
-    table = folder.is_file() and folder.name.lower().endswith(SUFFIXES)
+    table = folder.is_file() and folder.name.lower().endswith(ROW_SUFFIXES)
     for name in SOURCES:
         if name != own_rows.SOURCE and not (table and name == kineto.SOURCE):  # it reads any file
             for part in _published_parts(name, folder):

@@ -18,6 +18,7 @@ Rows are written part by part, and can be read so: a source need not fit in memo
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -28,7 +29,13 @@ from predictor.atomic import replacing_folder, write_text
 from predictor.errors import DataError
 from predictor.hardware.catalogue import adopted_devices
 from predictor.hardware.device_file import adopt_device_file, device_file_text
-from predictor.traces.files import DEVICE_FILE, SourceFile, content_of, parse_json
+from predictor.traces.files import (
+    DEVICE_FILE,
+    ROW_SUFFIXES,
+    SourceFile,
+    content_of,
+    parse_json,
+)
 from predictor.traces.graph_tables import GRAPH_TABLES, graphs_from_tables, graphs_to_tables
 from predictor.traces.import_report import ImportReport
 from predictor.traces.merge import merged
@@ -37,6 +44,8 @@ from predictor.traces.validate import keep_valid
 
 if TYPE_CHECKING:
     import pandas as pd
+
+logger = logging.getLogger(__name__)
 
 REPORT = "report.json"
 REJECTS = "rejects.json"
@@ -51,9 +60,34 @@ def check_target(out: Path) -> None:
         DataError: `out` is a file, or a folder with other content.
     """
     if out.is_dir() and (not any(out.iterdir()) or _report_of(out) is not None):
+        others = beside_import(out)
+        if others:
+            raise DataError(
+                f"{out} holds an import and {', '.join(others)}, which a new import there would "
+                "remove: give another folder to write to, or move them"
+            )
         return
     if out.exists():
         raise DataError(f"{out} exists and is no earlier import: give a new folder to write to")
+
+
+def beside_import(folder: Path) -> list[str]:
+    """Names of row files in the folder of an import that are none of its tables, in order."""
+    if _report_of(folder) is None:
+        return []
+    own = {f"{table}.parquet" for table in (*TABLES, *GRAPH_TABLES)}
+    found = (p.name for p in folder.iterdir() if p.is_file() and p.name not in own)
+    return sorted(name for name in found if name.lower().endswith(ROW_SUFFIXES))
+
+
+def warn_beside_import(folder: Path) -> None:
+    """Say which row files in the folder of an import are not read."""
+    others = beside_import(folder)
+    if others:
+        logger.warning(
+            "%s: the import there is read, not %s beside it; import them to another folder",
+            folder, ", ".join(others),
+        )  # fmt: skip
 
 
 def write_imported(source: str, parts: Iterable[Imported], out: Path) -> ImportReport:
@@ -66,7 +100,7 @@ def write_imported(source: str, parts: Iterable[Imported], out: Path) -> ImportR
     import pyarrow.parquet as pq
 
     check_target(out)
-    report = ImportReport(source=source, out=out)
+    report = ImportReport(source=source, out=out, earlier=_report_of(out) if out.exists() else None)
     graphs = {}
     with replacing_folder(out) as folder:
         with ExitStack() as stack:

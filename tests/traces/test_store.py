@@ -12,10 +12,12 @@ from typer.testing import CliRunner
 
 from predictor.cli import app
 from predictor.errors import DataError
+from predictor.traces import store
 from predictor.traces.graph_tables import GRAPH_TABLES
+from predictor.traces.reading import measured_parts
 from predictor.traces.schema import SCHEMA_VERSION, TABLES, Imported
 from predictor.traces.sources import neusight
-from predictor.traces.sources.registry import import_source
+from predictor.traces.sources.registry import import_source, read_source
 from predictor.traces.store import imported_at, read_imported, write_imported
 
 V100 = "Tesla V100-PCIE-32GB"
@@ -103,6 +105,34 @@ def test_an_earlier_import_is_replaced_and_anything_else_is_not(layout, tmp_path
     assert (other / "chapter.tex").read_text() == "years of work"
     (tmp_path / "fresh").mkdir()
     import_source("neusight", layout.root, tmp_path / "fresh")
+
+
+def test_what_an_import_replaced_is_said(layout, imported):
+    layout.sweep("gelu", [(0.04, 128, 256)])
+    said = str(import_source("neusight", layout.root, imported))
+    assert "replaced the import of neusight that stood there (13 kernel rows, " in said
+    assert "another --out" in said
+    assert "replaced the import" not in str(import_source("neusight", layout.root, imported))
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_row_files_beside_an_import_are_neither_removed_nor_ignored_in_silence(
+    layout, imported, monkeypatch, again
+):
+    (imported / "step.parquet").write_bytes(b"hours of measuring")
+    if again:
+        with pytest.raises(
+            DataError, match=r"step\.parquet, which a new import there would remove"
+        ):
+            import_source("neusight", layout.root, imported)
+        assert (imported / "step.parquet").read_bytes() == b"hours of measuring"
+        return
+    said: list[str] = []
+    monkeypatch.setattr(store.logger, "warning", lambda text, *given: said.append(text % given))
+    read_source("neusight", [imported])
+    assert len(said) == 1 and "not step.parquet beside it" in said[0]
+    assert sum(len(part.kernels) for part in measured_parts([imported])) == 13
+    assert len(said) == 2
 
 
 def test_an_interrupted_import_leaves_the_earlier_one(layout, imported, monkeypatch):

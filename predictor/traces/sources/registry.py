@@ -26,7 +26,13 @@ from predictor.traces.sources import (
     timm,
     vidur,
 )
-from predictor.traces.store import check_target, imported_at, read_parts, write_imported
+from predictor.traces.store import (
+    check_target,
+    imported_at,
+    read_parts,
+    warn_beside_import,
+    write_imported,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,4 +188,7 @@ def _read(source: Source, folder: Path, progress: Progress, before: int) -> Impo
 
 def _parts(source: Source, folder: Path) -> Iterator[Imported]:
     imported = imported_at(folder, source.name)
-    return source.parts(folder) if imported is None else read_parts(imported)
+    if imported is None:
+        return source.parts(folder)
+    warn_beside_import(imported)
+    return read_parts(imported)

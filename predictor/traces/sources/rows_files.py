@@ -20,7 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from predictor.errors import DataError
-from predictor.traces.files import DEVICE_FILE, GZIP_MAGIC, LayoutNotFoundError, SourceFile
+from predictor.traces.files import (
+    DEVICE_FILE,
+    GZIP_MAGIC,
+    ROW_SUFFIXES,
+    LayoutNotFoundError,
+    SourceFile,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +34,6 @@ if TYPE_CHECKING:
 FOLDER = "rows"
 CHUNK_ROWS = 200_000
 """Rows that are held at a time."""
-SUFFIXES: tuple[str, ...] = (".csv", ".csv.gz", ".parquet")
 COPY = "a second copy, gzipped"
 OTHER = "neither CSV (.csv, .csv.gz) nor Parquet (.parquet)"
 _SAVE = "save it as CSV in UTF-8 with commas between fields and points in numbers"
@@ -69,17 +74,18 @@ def row_files(data: Path) -> tuple[list[RowFile], dict[str, str]]:
         LayoutNotFoundError: there is none.
     """
     if data.is_file():
-        if not data.name.lower().endswith(SUFFIXES):
+        if not data.name.lower().endswith(ROW_SUFFIXES):
             raise LayoutNotFoundError(f"{data}: {OTHER}; {_SAVE}")
         return [RowFile(path=data, name=data.name)], {}
     folder = data / FOLDER if (data / FOLDER).is_dir() else data
     found = sorted(p for p in folder.glob("*") if p.is_file() and not p.name.startswith("."))
-    tables = [p for p in found if p.name.lower().endswith(SUFFIXES)]
+    tables = [p for p in found if p.name.lower().endswith(ROW_SUFFIXES)]
     if _is_import(folder):
         raise LayoutNotFoundError(f"{folder}: an import of another source, no files of own rows")
     if not tables:
         raise LayoutNotFoundError(
-            f"{folder}: no own rows (expected {', '.join(SUFFIXES)} files in it, or in {FOLDER}/)"
+            f"{folder}: no own rows (expected {', '.join(ROW_SUFFIXES)} files in it, "
+            f"or in {FOLDER}/)"
         )
     names = {p.name for p in tables}
     copies = [p for p in tables if p.name.endswith(".gz") and p.name.removesuffix(".gz") in names]
