@@ -70,6 +70,15 @@ class TestKernelRows:
         assert (row["phase"], row["licence"], row["execution"]) == ("forward", "unstated", "")
         assert np.isnan(row["repeats"])
 
+    def test_plain_products_need_no_column_of_batches(self, write):
+        head, line = HEAD.replace(",batch", ""), GOOD.replace("bmm,2", "linear")
+        with_it = read(write(HEAD, GOOD.replace("bmm,2", "linear,1"))).kernels
+        pd.testing.assert_frame_equal(read(write(head, line)).kernels, with_it)
+        other = write(f"{head},rows,cols", f"{line},,", "Tesla T4,softmax,,,,fp16,device,9,64,32")
+        assert read(other).kernels["dim_batch"].tolist() == [1, -1]
+        message = refusal(write(head, line, line.replace("linear", "bmm")))
+        assert "op 'bmm' needs column 'batch'" in message
+
     def test_given_costs_stay_and_missing_ones_follow_from_the_op(self, write):
         kernels = read(write(f"{HEAD},read_bytes", f"{GOOD},777", f"{GOOD},")).kernels
         assert kernels["read_bytes"].tolist() == [777, 2 * 2 * (64 * 16 + 16 * 32)]

@@ -25,29 +25,42 @@ FASTEST = Software(matmul_tf32=True, conv_tf32=True)
 """The software under which floors are lowest."""
 BELOW = 0.5
 """Share of the physical floor below which a time is doubted: clocks and rounding explain less."""
+PLAIN_PRODUCTS = ("linear", "matmul")
+"""Products of two matrices: m, n and k say all where a file has no batches."""
 _COSTS = ("flops", "read_bytes", "write_bytes")
 
 
 def complete_kernels(rows: pd.DataFrame, file: str, out: Imported) -> pd.DataFrame:
     """Rows with the dimensions of their op, a phase, and FLOPs and bytes; -1 where no dimension.
 
+    In a file without a column `batch` a plain matrix product has one batch.
+
     Raises:
         DataError: the file lacks the column of a dimension that one of its ops needs.
     """
+    if "dim_batch" not in rows.columns:
+        plain = rows["op"].isin(PLAIN_PRODUCTS)
+        if plain.any():
+            rows = rows.assign(dim_batch=np.where(plain, 1.0, np.nan))
+            batched = rows["op"].isin([name for name, op in OPS.items() if "batch" in op.dims])
+            if (batched & ~plain).any():
+                raise _lacks_column(file, str(rows.loc[batched & ~plain, "op"].iloc[0]), "batch")
     absent = [f"dim_{d}" for d in DIM_NAMES if f"dim_{d}" not in rows.columns]
     given = [f"dim_{d}" for d in DIM_NAMES if f"dim_{d}" in rows.columns]
     for op in rows["op"].unique():
         needed = OPS[op].dims if op in OPS else ()
         for dim in needed:
             if f"dim_{dim}" in absent:
-                raise DataError(
-                    f"{file}: op {op!r} needs column {dim!r}; it needs {', '.join(needed)}"
-                )
+                raise _lacks_column(file, op, dim)
     for column in given:
         rows = _checked_dimension(rows, column, file, out)
     rows = rows.assign(**{c: rows[c].fillna(-1.0) for c in given})
     rows = rows.assign(**{c: np.full(len(rows), -1.0) for c in absent})
     return _with_phase(_with_costs(rows))
+
+
+def _lacks_column(file: str, op: str, dim: str) -> DataError:
+    return DataError(f"{file}: op {op!r} needs column {dim!r}; it needs {', '.join(OPS[op].dims)}")
 
 
 def _checked_dimension(rows: pd.DataFrame, column: str, file: str, out: Imported) -> pd.DataFrame:
