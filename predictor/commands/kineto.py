@@ -10,6 +10,7 @@ from predictor.hardware.catalogue import resolve_device
 from predictor.traces.import_report import ImportReport
 from predictor.traces.kineto.table import summary_text
 from predictor.traces.sources.kineto import SOURCE, TraceImport
+from predictor.traces.sources.kineto_coverage import coverage_text
 from predictor.traces.store import check_target, write_imported
 
 SUMMARIES = "traces.json"
@@ -27,14 +28,16 @@ def import_traces(folder: Path, out: Path, device: str | None) -> ImportReport:
     check_target(out)
     traces = TraceImport(data=folder, device=None if device is None else resolve_device(device).id)
     report = write_imported(SOURCE, traces.parts(), out)
-    for summary in traces.summaries:
+    for summary, coverage in zip(traces.summaries, traces.coverage, strict=True):
         say(summary_text(summary))
+        say(coverage_text(coverage))
         graph = traces.joined.get(summary.file)
         if graph is not None:
             say(f"{'sizes':<13}from the execution graph {graph}")
         say("")
     for file, reason in sorted(report.left_out.items()):
         say(f"left out {file}: {reason}")
-    write_json([asdict(s) for s in traces.summaries], str(out / SUMMARIES))
+    pairs = zip(traces.summaries, traces.coverage, strict=True)
+    write_json([{**asdict(s), "rows": asdict(c)} for s, c in pairs], str(out / SUMMARIES))
     say(str(report))
     return report

@@ -15,14 +15,20 @@ from typing import TYPE_CHECKING
 from predictor.errors import DataError
 from predictor.traces.cells import ABOVE_PEAK, device_id, flag_where
 from predictor.traces.kineto.execution_graph import ExecutionGraph, is_execution_graph, read_graph
-from predictor.traces.kineto.reading import read_device
+from predictor.traces.kineto.reading import TraceReading, read_device
 from predictor.traces.kineto.summary import TraceSummary
 from predictor.traces.kineto.trace import Trace, read_trace
 from predictor.traces.kineto.units import UnitReader
 from predictor.traces.layouts import nothing_found
 from predictor.traces.schema import Imported
+from predictor.traces.sources.kineto_coverage import RowCoverage, row_coverage
 from predictor.traces.sources.kineto_files import TraceFile, licence_of, trace_files
-from predictor.traces.sources.kineto_rows import floor_share, kernel_rows, step_rows
+from predictor.traces.sources.kineto_rows import (
+    floor_share,
+    kernel_rows,
+    no_device_rule,
+    step_rows,
+)
 from predictor.traces.validate import keep_valid
 
 if TYPE_CHECKING:
@@ -44,6 +50,8 @@ class TraceImport:
     """Device of traces that name none."""
     keep_last: bool = False
     summaries: list[TraceSummary] = field(default_factory=list)
+    coverage: list[RowCoverage] = field(default_factory=list)
+    """Of each summary: what its rows cover."""
     joined: dict[str, str] = field(default_factory=dict)
     """Execution graph by trace that it was joined to."""
     _units: UnitReader = field(default_factory=UnitReader)
@@ -99,6 +107,7 @@ class TraceImport:
         out.files = {file.name: trace.file}
         licence = licence_of(file)
         frames: dict[str, list[pd.DataFrame]] = {"kernels": [], "steps": []}
+        readings: list[tuple[TraceReading, str | None]] = []
         for reading in read_device(trace, self._units, graphs.values(), keep_last=self.keep_last):
             self.summaries.append(reading.summary)
             if reading.graph is not None:
@@ -108,6 +117,7 @@ class TraceImport:
             device = device_id(SOURCE, name) if name else None
             if device is None and self.device is not None:
                 device = device_id(SOURCE, self.device)
+            readings.append((reading, device))
             common = {"source": SOURCE, "licence": licence, "file": file.name}
             frames["kernels"].append(kernel_rows(reading, device, common, out))
             frames["steps"].append(step_rows(reading, device, common, out))
@@ -116,6 +126,14 @@ class TraceImport:
             if some:
                 setattr(out, table, pd.concat(some, ignore_index=True))
         keep_valid(out)
+        kept = set(out.kernels["row"].astype(int).tolist())
+        self.coverage += [
+            row_coverage(
+                reading, file=file.name, device=device, rows=kept,
+                rule="" if device is not None else no_device_rule(reading),
+            )
+            for reading, device in readings
+        ]  # fmt: skip
         flag_where(out.kernels, floor_share(out.kernels) > ABOVE_PEAK, "above_peak")
         return out
 

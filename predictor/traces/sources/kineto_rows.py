@@ -42,10 +42,9 @@ def kernel_rows(
         )  # fmt: skip
     kernels = measured.kernels
     if device is None and kernels:
-        rule = "device_not_named" if reading.summary.device in ("", HOST) else "unknown_device"
         out.reject(
             file=file, row=kernels[0].row, column="device", value=reading.summary.device,
-            rule=rule, rows=sum(len(k.times_us) for k in kernels),
+            rule=no_device_rule(reading), rows=sum(len(k.times_us) for k in kernels),
         )  # fmt: skip
         kernels = []
     dims = np.full((len(kernels), len(DIM_NAMES)), -1, dtype=np.int64)
@@ -82,7 +81,7 @@ def step_rows(
     elif reading.sampled:
         rule = "events_left_out"
     elif device is None:
-        rule = "device_not_named" if summary.device in ("", HOST) else "unknown_device"
+        rule = no_device_rule(reading)
     if rule:
         out.reject(
             file=file, row=None, column="device" if device is None else "step",
@@ -99,6 +98,11 @@ def step_rows(
         "repeats": float(len(lengths)), "flag": _SINGLE if len(lengths) == 1 else "",
     }  # fmt: skip
     return filled("steps", values, 1)
+
+
+def no_device_rule(reading: TraceReading) -> str:
+    """The rule by which rows without a device of the catalogue are refused."""
+    return "device_not_named" if reading.summary.device in ("", HOST) else "unknown_device"
 
 
 def floor_share(rows: pd.DataFrame) -> NDArray[np.float64]:

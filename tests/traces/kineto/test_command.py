@@ -36,6 +36,11 @@ def test_a_folder_gives_summaries_rows_and_reasons(writer, tmp_path, capsys):
     assert "1  kernel rows" in said and "dropped: 1 in_last_step" in said
     assert len(read_imported(out).kernels) == 1
     (summary,) = json.loads((out / "traces.json").read_text())
+    assert "1 rows cover 100.0% of kernel time (last step aside); equal calls are one row" in said
+    assert "calls        1 kept (9.0 µs) + 1 dropped (9.0 µs) = 2 read" in said
+    assert "dropped         9.0 µs       1 calls  in_last_step" in said
+    assert "taken for    nvidia-a100-sxm-40gb" in said
+    assert summary["rows"]["dropped"] == {"in_last_step": {"calls": 1, "time_us": 9.0}}
     assert (summary["busy_us"], summary["top"][0]["name"]) == (9.0, "gemm")
     assert run("import", "kineto", folder, "--out", out) == 0  # an import is replaced
 

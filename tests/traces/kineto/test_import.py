@@ -171,6 +171,12 @@ def test_calls_kept_and_dropped_are_calls_read(writer):
     (step,) = data.steps.to_dict("records")
     assert (step["latency_us"], step["repeats"], step["measure"]) == (100, 3, "wall")
     assert (step["mode"], step["dtype"], step["devices"]) == ("infer", "fp32", 1)
+    reader = TraceImport(data=writer.write())
+    merged(reader.parts())
+    (coverage,) = reader.coverage
+    assert (coverage.rows, coverage.kept.calls, coverage.read.calls) == (1, 3, 8)
+    assert coverage.read.time_us == 8 * 9 and coverage.share == 0.5
+    assert {r: c.calls for r, c in coverage.dropped.items()} == data.dropped
     kept = imported(writer.write(), keep_last=True)
     assert kept.kernels["repeats"].sum() == 4
 
@@ -182,6 +188,11 @@ def test_a_device_that_is_not_known_refuses_rows_unless_it_is_given(writer):
     writer.kernel("gemm", 40, 9, launched=7)
     path = writer.write()
     assert imported(path).dropped == {"device_not_named": 2}
+    reader = TraceImport(data=path)
+    merged(reader.parts())
+    (coverage,) = reader.coverage
+    assert (coverage.device, coverage.rows, coverage.share) == (None, 0, 0.0)
+    assert coverage.dropped["device_not_named"].calls == 1
     data = imported(path, device=A100)
     assert (data.kernels["device"].tolist(), data.steps["device"].tolist()) == ([A100], [A100])
     writer.head["deviceProperties"] = [{"id": 0, "name": "Board of Nobody"}]
