@@ -197,6 +197,12 @@ def _check_captured(graph: OpGraph, **asked: object) -> None:
     }
     for name, value in asked.items():
         if value is not None and value != held[name]:
+            if workload.recorded_us:
+                raise CaptureError(
+                    f"{workload.name!r} is a profiler trace: it has the {name} it was recorded "
+                    f"with, {name}={value!r} cannot be asked of it; leave {name} out, or name the "
+                    "program itself"
+                )
             raise CaptureError(
                 f"the graph of {workload.name!r} was captured with {name}={held[name]!r}, not "
                 f"{value!r}: capture the program again, or leave {name} out"

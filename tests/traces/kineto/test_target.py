@@ -102,6 +102,13 @@ def test_collectives_and_copies_over_the_bus_are_left_out_and_said(writer):
     assert "left out: copies between host and device, 4.0 µs" in said
 
 
+@pytest.mark.parametrize("asked", [{"batch": 4}, {"seq": 8}, {"mode": "train"}, {"dtype": "bf16"}])
+def test_a_trace_has_what_it_was_recorded_with(writer, asked):
+    (name,) = asked
+    with pytest.raises(CaptureError, match=f"is a profiler trace: it has the {name} it was rec"):
+        api.capture(str(steps(writer).write()), **asked)
+
+
 def test_a_trace_without_sizes_says_how_to_record_them(writer):
     writer.op("aten::mm", 0, 10)
     writer.kernel("gemm", 30, 6, launched=2)
