@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 PAIR_TEXT: Mapping[str, str] = {
     "repeat": "repeated within one release",
+    "unstated": "same size, other facts without a column",
     "library": "library or settings, same release",
     "release": "next release of one framework",
     "framework": "another framework",

@@ -32,7 +32,7 @@ from predictor.traces.hashing import codes_of, hashed_columns
 if TYPE_CHECKING:
     import pandas as pd
 
-PAIRS: tuple[str, ...] = ("repeat", "library", "release", "framework", "source")
+PAIRS: tuple[str, ...] = ("repeat", "unstated", "library", "release", "framework", "source")
 SAME: tuple[str, ...] = (
     "device", "op", "phase", "dtype", "scheme", "context", "layout", "routing", "interconnect",
     "ranks_per_node",
@@ -68,6 +68,9 @@ class Noise:
 class NoiseMeter:
     """Takes kernel rows part by part, then pairs them."""
 
+    unstated: frozenset[str] = frozenset()
+    """Sources that publish facts of a kernel which rows have no column for: two of their rows that
+    agree are the pair `unstated`, no repeat."""
     rows: int = 0
     flagged: int = 0
     """Rows with a flag: they are not compared."""
@@ -100,7 +103,14 @@ class NoiseMeter:
         key, log_us, release, cell = (np.concatenate(c) for c in zip(*self._columns, strict=True))
         order = np.lexsort((release, key))
         key, log_us, release, cell = key[order], log_us[order], release[order], cell[order]
-        yield "repeat", _neighbours(key, release, release, log_us, cell, self._names(RELEASE[:3]))
+        sources = np.array(self._names(("source",)), dtype=object)
+        whole = ~np.isin(sources.astype(str), list(self.unstated))[release]
+        for pair, of in (("repeat", whole), ("unstated", ~whole)):
+            sides = release[of]
+            yield (
+                pair,
+                _neighbours(key[of], sides, sides, log_us[of], cell[of], self._names(RELEASE[:3])),
+            )
         starts = _starts(key, release)
         mean = _means(log_us, starts)
         key, release, cell = key[starts], release[starts], cell[starts]

@@ -14,6 +14,7 @@ import numpy as np
 from predictor.traces.hashing import codes_of
 from predictor.traces.noise import Noise, NoiseMeter, measured_class
 from predictor.traces.reading import MeasuredPart, measured_parts
+from predictor.traces.sources.registry import SOURCES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -111,7 +112,8 @@ def data_stats(
     Raises:
         DataError: a folder holds no data, or a file is damaged.
     """
-    stats, meter, rows = DataStats(), NoiseMeter(), 0
+    unstated = frozenset(source.name for source in SOURCES.values() if source.unstated_facts)
+    stats, meter, rows = DataStats(), NoiseMeter(unstated=unstated), 0
     for part in measured_parts(folders):
         stats.add(part)
         if len(part.kernels):

@@ -9,6 +9,7 @@ import pytest
 from predictor.traces.hashing import hashed_columns
 from predictor.traces.noise import CURVE, Noise, NoiseMeter, version_order
 from predictor.traces.schema import filled
+from predictor.traces.sources.registry import SOURCES
 
 
 def kernels(*rows: dict[str, object]) -> pd.DataFrame:
@@ -72,6 +73,21 @@ def test_the_order_of_two_measurements_does_not_matter():
     faster, slower = {"latency_us": 100.0}, {"latency_us": 125.0}
     for rows in ((faster, slower), (slower, faster)):
         assert pairs(measured(*rows))["repeat"] == (1, pytest.approx(0.25, rel=1e-5))
+
+
+def test_rows_that_may_differ_in_what_has_no_column_are_no_repeats():
+    meter = NoiseMeter(unstated=frozenset({"deepbench"}))
+    for source, us in (("deepbench", 150.0), ("s", 110.0)):
+        meter.add(
+            kernels(
+                {"source": source, "dtype": "fp16" if us > 120 else "bf16"},
+                {"source": source, "dtype": "fp16" if us > 120 else "bf16", "latency_us": us},
+            )
+        )
+    assert pairs(meter.measured()) == {
+        "repeat": (1, pytest.approx(0.1, rel=1e-5)), "unstated": (1, pytest.approx(0.5, rel=1e-5)),
+    }  # fmt: skip
+    assert SOURCES["deepbench"].unstated_facts and not SOURCES["neusight"].unstated_facts
 
 
 def test_a_release_is_compared_with_the_next_one_that_measured_the_kernel():

@@ -52,6 +52,8 @@ class Source:
     """
     sample_rows: int | None = None
     """Kernel rows that training and evaluation take at most (`predictor.traces.sampling`)."""
+    unstated_facts: bool = False
+    """Whether it publishes facts of a kernel that rows have no column for (strides, transposes)."""
     expected_rows: Callable[[Path], int] | None = None
     """Rows that reading a path will give, kept or dropped, where that is quickly told."""
 
@@ -83,6 +85,7 @@ _SOURCES = (
         folders=(deepbench.SOURCE,),
         licence=deepbench.LICENCE,
         parts=deepbench.parts,
+        unstated_facts=True,
     ),
 )
 SOURCES: Mapping[str, Source] = {source.name: source for source in _SOURCES}
