@@ -11,6 +11,7 @@ import pytest
 
 from predictor import cli
 from predictor.commands import data
+from predictor.traces.sources import registry
 
 REPORT: dict[str, object] = {"suite": "neusight", "groups": [{"n": 2, "mape": float("nan")}]}
 
@@ -132,3 +133,11 @@ def test_without_the_train_extra_the_remedy_is_named(
     assert len(message.splitlines()) == 1
     assert "lightning and sklearn" in message
     assert "[train]" in message
+
+
+def test_the_help_says_what_each_source_is(capsys):
+    assert run("import", "--help") == 0
+    said = "".join(capsys.readouterr().out.split())  # lines break anywhere
+    assert set(data.SOURCES) == set(registry.SOURCES)
+    for name, text in data.SOURCE_TEXT.items():
+        assert f"{name}:{text}".replace(" ", "") in said

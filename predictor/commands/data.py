@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -17,20 +18,36 @@ from predictor.commands.output import check_files, say, show, write_json
 from predictor.commands.progress import row_progress
 from predictor.errors import DataError, MissingExtraError, NotYetError, RecipeError
 
-SOURCES: tuple[str, ...] = (
-    "neusight", "timm", "gptbench", "steps", "rows", "aiconfigurator", "vidur", "aiter",
-    "deepbench", "kineto", "own",
-)  # fmt: skip
-"""Public sources with an importer and a suite."""
+SOURCE_TEXT: Mapping[str, str] = {
+    "rows": "your own rows, CSV or Parquet, and what `predictor measure` writes",
+    "kineto": "traces of torch.profiler",
+    "own": "what this project measured itself",
+    "neusight": "kernels and steps, fp32, nine GPUs",
+    "timm": "steps of timm's vision models",
+    "gptbench": "kernel sums of 30,000 GPT decoders (HW-GPT-Bench)",
+    "steps": "published training steps, one to thousands of devices",
+    "aiconfigurator": "kernels of serving frameworks, NVIDIA",
+    "vidur": "operators of LLM serving, and collectives",
+    "aiter": "tuned kernels, AMD Instinct",
+    "deepbench": "library kernels of 2016 to 2019",
+}
+"""What each source with an importer and a suite holds."""
+SOURCES: tuple[str, ...] = tuple(SOURCE_TEXT)
 WIDE = 200
 """Columns of an evaluation where it does not go to a terminal."""
 LATER_SOURCES: tuple[str, ...] = ("tpugraphs", "enzyme")
+_SOURCE_HELP = "; ".join(f"{name}: {text}" for name, text in SOURCE_TEXT.items()) + "."
 
 
 def import_(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help=f"{', '.join(SOURCES)}.")],
-    folder: Annotated[Path, typer.Argument(metavar="DIR|FILE", help="Data as published.")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write.")],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help=_SOURCE_HELP)],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR|FILE", help="Data as published, or your own.")
+    ],
+    out: Annotated[
+        Path,
+        typer.Option("--out", metavar="DIR", help="Folder to write; an import there is replaced."),
+    ],
     device: Annotated[
         str | None,
         typer.Option(metavar="ID", help="kineto: device of profiler traces that name none."),
