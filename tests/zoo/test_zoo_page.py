@@ -27,3 +27,9 @@ def test_the_readme_names_them():
     text = (ROOT / "README.md").read_text()
     assert all(f"`{name}`" in text for name in ZOO)
     assert f"{len(ZOO)} [bundled models]" in text
+
+
+def test_the_readme_leads_to_every_page():
+    text = (ROOT / "README.md").read_text().partition("## Where things live")[2]
+    pages = [page.name for page in (ROOT / "docs").glob("*.md")]
+    assert pages and [name for name in pages if f"(docs/{name})" not in text] == []
