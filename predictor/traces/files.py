@@ -58,6 +58,11 @@ def content_of(path: Path, name: str) -> bytes:
         raise DataError(f"{name}: cannot be read ({error}); {_REMEDY}") from error
 
 
+def encodable(text: str) -> str:
+    """Text that UTF-8 can hold: half characters, which JSON can write, become `?`."""
+    return text.encode(errors="replace").decode()
+
+
 def parse_csv(content: bytes, name: str) -> pd.DataFrame:
     """Content of a CSV file as a table.
 

@@ -20,7 +20,7 @@ from predictor.cost.rules import MANY_LAUNCHES, launches
 from predictor.features.table import CONTEXTS, KernelTable, op_index
 from predictor.graph.ir import PHASES
 from predictor.graph.ops import DIM_NAMES, OPS
-from predictor.traces.files import SourceFile
+from predictor.traces.files import SourceFile, encodable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -175,13 +175,13 @@ class Imported:
             rows: how many rows of the file break the rule.
         """
         self.dropped[rule] += rows
+        shown = encodable(str(value)[:VALUE_SHOWN])
         self.rejects.append({
-            "file": file, "row": row, "column": column, "value": str(value)[:VALUE_SHOWN],
-            "rule": rule, "rows": rows,
+            "file": file, "row": row, "column": column, "value": shown, "rule": rule, "rows": rows,
         })  # fmt: skip
         logger.warning(
             "%s: %d rows dropped by rule %s (first: row %s, column %s, value %r)",
-            file, rows, rule, "-" if row is None else row, column, str(value)[:VALUE_SHOWN],
+            file, rows, rule, "-" if row is None else row, column, shown,
         )  # fmt: skip
 
 

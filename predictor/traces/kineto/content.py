@@ -53,7 +53,8 @@ class TraceContent:
                 yield decoder.decode(block)
             yield decoder.decode(b"", final=True)
         except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
-            raise DataError(f"{self.name}: cannot be read ({error}); {_REMEDY}") from error
+            reason = " ".join(str(error).split())
+            raise DataError(f"{self.name}: cannot be read ({reason}); {_REMEDY}") from error
 
     def _unpacked(self) -> Iterator[bytes]:
         with self.path.open("rb") as file:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.traces.files import encodable
 from predictor.traces.kineto.events import ABSENT, COLUMNS, LARGEST, Detail, EventTable, Lane, to_ns
 from predictor.traces.kineto.names import ANNOTATION, DEVICE_CATEGORIES, OP, RUNTIME, category_of
 
@@ -114,11 +115,14 @@ class EventBuilder:
         if type(name) is not str:
             name = str(name)
         names = self._names
+        named = names.get(name)
+        if named is None:
+            named = names.setdefault(encodable(name), len(names))
         external = args.get("External id")
         if external is None:
             external = args.get("external id")
         self._rows.append((
-            number, category, names.setdefault(name, len(names)), ts, dur, lane,
+            number, category, named, ts, dur, lane,
             _whole(args.get(link)), _whole(external), detail,
         ))  # fmt: skip
 

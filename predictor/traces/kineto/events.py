@@ -110,13 +110,13 @@ def to_ns(value: object) -> int | None:
         return value * 1000
     if type(value) is not str:
         return None
-    if value[-4:-3] == "." and value[-3:].isdigit():  # as Kineto writes it
-        return int(value[:-4] + value[-3:])
-    whole, point, fraction = value.partition(".")
-    if point and fraction.isdigit() and whole.lstrip("-").isdigit():
-        part = int((fraction + "00")[:3]) + (fraction[3:4] >= "5")
-        return int(whole) * 1000 + (-part if whole.startswith("-") else part)
     try:
+        if value[-4:-3] == "." and value[-3:].isdigit():  # as Kineto writes it
+            return int(value[:-4] + value[-3:])
+        whole, point, fraction = value.partition(".")
+        if point and fraction.isdigit() and whole.lstrip("-").isdigit():
+            part = int((fraction + "00")[:3]) + (fraction[3:4] >= "5")
+            return int(whole) * 1000 + (-part if whole.startswith("-") else part)
         number = float(value) * 1000
     except ValueError:
         return None

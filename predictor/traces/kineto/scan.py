@@ -113,7 +113,7 @@ class JsonStream:
                     break
                 try:
                     value, after = scan(text, at)
-                except json.JSONDecodeError:
+                except (ValueError, RecursionError):  # `_value` tells which
                     break
                 if not _closed(text, after):
                     break
@@ -136,6 +136,8 @@ class JsonStream:
                 value, after = self._scan(text, at)
             except json.JSONDecodeError:
                 end = _end_of(text, at)
+            except (ValueError, RecursionError) as error:
+                raise self._unreadable(error) from error
             else:
                 if _closed(text, after):
                     self._at = after
@@ -164,6 +166,8 @@ class JsonStream:
                 f"{self.name}: no JSON near character {self._passed + at:,} ({error.msg}: "
                 f"{broken[:_SHOWN]!r}); {_REMEDY}"
             ) from error
+        except (ValueError, RecursionError) as error:
+            raise self._unreadable(error) from error
         assert end > 0
         self.mended += 1
         return value
@@ -207,6 +211,13 @@ class JsonStream:
         return DataError(
             f"{self.name}: no JSON near character {self._passed + self._at:,} (expected "
             f"{expected}, found {self._excerpt()}); {_REMEDY}"
+        )
+
+    def _unreadable(self, error: Exception) -> DataError:
+        """A number of thousands of digits, or thousands of brackets in each other."""
+        return DataError(
+            f"{self.name}: a value near character {self._passed + self._at:,} cannot be read "
+            f"({str(error).partition(';')[0]}); {_REMEDY}"
         )
 
     def _cut_off(self) -> DataError:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from predictor.errors import DataError
-from predictor.traces.files import SourceFile
+from predictor.traces.files import SourceFile, encodable
 from predictor.traces.kineto.content import TraceContent
 from predictor.traces.kineto.event_builder import EventBuilder
 from predictor.traces.kineto.events import EventTable
@@ -145,12 +145,14 @@ def _header(name: str, head: Mapping[str, Any]) -> TraceHeader:
     distributed = told if isinstance(told, dict) else {}
     devices = head.get("deviceProperties")
     names = {
-        str(d.get("id", i)): str(d["name"])
+        str(d.get("id", i)): encodable(str(d["name"]))
         for i, d in enumerate(devices if isinstance(devices, list) else [])
         if isinstance(d, dict) and d.get("name")
     }
     versions = {
-        k: str(v) for k, v in head.items() if "version" in k.lower() and k != "schemaVersion"
+        k: encodable(str(v))
+        for k, v in head.items()
+        if "version" in k.lower() and k != "schemaVersion"
     }
     return TraceHeader(
         name=name, rank=_count(distributed.get("rank"), 0), device_names=names,

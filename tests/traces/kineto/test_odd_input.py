@@ -12,6 +12,7 @@ from predictor.errors import PredictorError
 from predictor.traces.kineto.target import graph_of_trace
 from predictor.traces.merge import merged
 from predictor.traces.sources.kineto import TraceImport
+from predictor.traces.store import write_imported
 
 ODD = st.sampled_from(
     [None, -1, 0, 1, 2**70, -(2**70), 1.5, "x", "", "7", [], [1], [[1, 2], [3]], {}, {"a": 1}, True]
@@ -63,3 +64,18 @@ def test_odd_values_are_read_or_refused(tmp_path, found, head, devices):
         assert str(error)
     finally:
         logging.disable(logging.NOTSET)
+
+
+def test_half_characters_of_json_can_be_written(tmp_path):
+    half = "\ud800"
+    launch = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 11}
+    call = {**GOOD, "cat": "cpu_op", "name": half, "ts": 90, "args": {"External id": 3}}
+    kernel = {**GOOD, "name": half, "args": {**ARGS, "External id": 3}}
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({
+        "deviceProperties": [{"id": 0, "name": half}], "pytorch_version": half,
+        "traceEvents": [call, {**launch, "ts": 92, "dur": 1, "args": {"correlation": 5}}, kernel],
+    }))  # fmt: skip
+    report = write_imported("kineto", TraceImport(data=path).parts(), tmp_path / "out")
+    assert report.dropped
+    assert "?" in (tmp_path / "out" / "rejects.json").read_text(encoding="utf-8")

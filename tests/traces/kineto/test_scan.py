@@ -157,3 +157,18 @@ def test_an_archive_of_several_files_is_refused(tmp_path):
             archive.addfile(tarfile.TarInfo(name), io.BytesIO(b""))
     with pytest.raises(DataError, match="an archive of 2 files"):
         list(TraceContent(path=path, name="t.tar").pieces())
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "[" * 50_000 + "]" * 50_000, "[" * 50_000])
+@pytest.mark.parametrize("document", ['{{"traceEvents": [{{}}, {}]}}', '{{"head": {}}}'])
+def test_values_beyond_every_parser_are_refused(document, value):
+    with pytest.raises(DataError, match=r"t\.json: a value near character \d+ cannot be read"):
+        scanned([document.format(value)])
+
+
+def test_a_broken_archive_is_told_on_one_line(tmp_path):
+    path = tmp_path / "t.json.tar"
+    path.write_bytes(b"\0" * 257 + b"ustar" + b"\0" * 1000)
+    with pytest.raises(DataError, match=r"t\.json\.tar: cannot be read") as refused:
+        list(TraceContent(path=path, name=path.name).pieces())
+    assert "\n" not in str(refused.value)

@@ -24,7 +24,8 @@ from predictor.traces.kineto.trace import NotATraceError, read_trace
     [
         (12, 12_000), ("12.5", 12_500), ("1712195495519689.047", 1712195495519689047),
         ("4458676522690.6554", 4458676522690655), ("0.9996", 1000), ("-1.25", -1250),
-        ("1e3", 1_000_000), ("nothing", None), (None, None), ("1e400", None),
+        ("1e3", 1_000_000), ("nothing", None), (None, None), ("1e400", None), ("abc.123", None),
+        ("--1.234", None), ("1.²³⁴", None), ("9" * 5000 + ".5", None),
     ],
 )  # fmt: skip
 def test_times_become_whole_nanoseconds_without_loss(microseconds, ns):
