@@ -41,7 +41,7 @@ class TopKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSummary:
-    """One device of one trace; times are microseconds a step."""
+    """One device of one trace; times are microseconds a step, means over the complete steps."""
 
     file: str
     device: str
@@ -55,7 +55,11 @@ class TraceSummary:
     steps_left_out: int
     """The last one, where it may be cut off."""
     step_us: float
-    """From the first event of a step to the first of the next, median."""
+    """From the first event of a step to the first of the next: busy and idle time together."""
+    median_step_us: float
+    """Median over the steps: far from the mean, some steps are unlike the others."""
+    spread_us: float
+    """Standard deviation of the steps' lengths."""
     busy_us: float
     """Some stream was busy: compute, communication or copy."""
     compute_us: float
@@ -64,7 +68,7 @@ class TraceSummary:
     overlap_us: float
     """Communication while something was computed."""
     exposed_communication_us: float
-    """Communication while nothing else was done."""
+    """Communication while nothing else was done; the rest of it ran beside copies."""
     concurrent_us: float
     """Two streams or more were busy."""
     idle_us: float
@@ -102,6 +106,7 @@ def summary_of(
     complete = steps.complete(keep_last=keep_last)
     start, end = steps.window(keep_last=keep_last)
     each = 1000 * len(complete)
+    lengths = np.array([s.length_us for s in complete])
     busy = activity.union_of().within(start, end)
     compute, communication, copies = (activity.union_of(kind).within(start, end) for kind in KINDS)
     lanes = {name: u.within(start, end) for name, u in activity.by_stream().items()}
@@ -112,7 +117,8 @@ def summary_of(
         file=trace.header.name, device=device_name(trace, activity), rank=trace.header.rank,
         world_size=trace.header.world_size, steps_found=steps.found, steps=len(complete),
         steps_left_out=len(steps.all) - len(complete),
-        step_us=float(np.median([s.length_us for s in complete])),
+        step_us=(end - start) / each, median_step_us=float(np.median(lengths)),
+        spread_us=float(lengths.std()),
         busy_us=busy.length_ns / each, compute_us=compute.length_ns / each,
         communication_us=communication.length_ns / each, copy_us=copies.length_ns / each,
         overlap_us=common_ns(communication, compute) / each,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SINGLE = "single_step"
+_NOISY = "noisy"
 
 
 def kernel_rows(
@@ -95,9 +96,16 @@ def step_rows(
         "model": model_name(file), "mode": reading.mode, "dtype": reading.step_dtype,
         "devices": float(summary.world_size), "measure": "wall",
         "latency_us": float(np.median(lengths)), "spread_us": float(lengths.std()),
-        "repeats": float(len(lengths)), "flag": _SINGLE if len(lengths) == 1 else "",
+        "repeats": float(len(lengths)), "flag": _steps_flag(lengths),
     }  # fmt: skip
     return filled("steps", values, 1)
+
+
+def _steps_flag(lengths_us: NDArray[np.float64]) -> str:
+    """`single_step`; `noisy` where lengths spread by more than their median; else empty."""
+    if len(lengths_us) == 1:
+        return _SINGLE
+    return _NOISY if lengths_us.std() > np.median(lengths_us) else ""
 
 
 def no_device_rule(reading: TraceReading) -> str:

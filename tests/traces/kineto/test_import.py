@@ -181,6 +181,18 @@ def test_calls_kept_and_dropped_are_calls_read(writer):
     assert kept.kernels["repeats"].sum() == 4
 
 
+@pytest.mark.parametrize(("longest", "flag"), [(100, ""), (1100, "noisy")])
+def test_steps_that_spread_by_more_than_their_time_are_flagged(writer, longest, flag):
+    at = 0
+    for i, length in enumerate((100, 100, 100, longest, 100)):
+        writer.step(i, at, length)
+        writer.op("aten::mm", at + 5, 10, **MM)
+        writer.kernel("gemm", at + 40, 9, launched=at + 7)
+        at += length
+    (step,) = imported(writer.write()).steps.to_dict("records")
+    assert (step["latency_us"], step["flag"]) == (100, flag)
+
+
 def test_a_device_that_is_not_known_refuses_rows_unless_it_is_given(writer):
     writer.head.pop("deviceProperties")
     writer.step(0, 0, 100)

@@ -67,6 +67,31 @@ def test_communication_copies_and_idle_are_told_apart(writer):
     assert s.busy_us + s.idle_us == s.step_us == 70
 
 
+def test_communication_beside_compute_beside_copies_and_alone_adds_up(writer):
+    writer.kernel("gemm", 0, 10)
+    writer.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 6, 10, stream=20)
+    writer.kernel("Memcpy DtoH (Device -> Pinned)", 14, 6, stream=9, cat="gpu_memcpy")
+    text = summary_text(only(writer.write()))
+    assert (
+        "communication 10.0 µs (4.0 µs beside compute, 2.0 µs beside copies only, 4.0 µs alone)"
+        in text
+    )
+
+
+def test_all_times_of_a_step_are_means_and_the_median_is_said(writer):
+    at = 0
+    for i, length in enumerate((100, 100, 100, 1100, 100)):
+        writer.step(i, at, length)
+        writer.kernel("a", at + 20, 30, launched=at + 5)
+        at += length
+    s = only(writer.write())
+    assert (s.step_us, s.median_step_us, s.busy_us, s.idle_us) == (350, 100, 30, 320)
+    assert s.spread_us == pytest.approx((3 * 250**2 / 4 + 750**2 / 4) ** 0.5)
+    text = summary_text(s)
+    assert "step         350.0 µs, mean of 4 as all times here (median 100.0 µs, spread" in text
+    assert ", noisy)" in text
+
+
 def test_metadata_makes_a_kernel_a_collective_whatever_its_name(writer):
     writer.kernel("generic_kernel", 0, 3, **{"Collective name": "allreduce", "In msg nelems": 8})
     assert only(writer.write()).communication_us == 3
@@ -170,6 +195,9 @@ def test_the_table_says_what_a_reader_must_know(writer):
     text = summary_text(only(writer.write()))
     assert "NVIDIA A100-SXM4-40GB, rank 0 of 1" in text
     assert "2 (ProfilerStep, 1 left out)" in text
+    assert "step         100.0 µs, mean of 2 as all times here (median 100.0 µs, spread 0" in text
+    assert "noisy" not in text
+    assert "top kernels  shares of the sum over all streams, 40.0 µs a step; calls of all 2" in text
     assert "busy         40.0 µs  40.0%" in text
     assert "no distributedInfo" in text
     assert "1 device_event_without_duration" in text
