@@ -89,6 +89,12 @@ def test_unknown_devices_are_dropped_and_named(tmp_path, graphs):
         ("0,192,2,4 8,", "0,192,2,4 x,", "architecture_not_understood", 3),
         ("0,192,2,4 8,2 4", "0,192,3,4 8,2 4", "architecture_not_understood", 3),
         ("20558208", "20558209", "parameters_disagree", 3),
+        ("0,192,2,4 8,2 4", "0,192,inf,4 8,2 4", "architecture_not_understood", 3),
+        ("20558208", "many", "architecture_not_understood", 3),
+        ("20558208", "inf", "architecture_not_understood", 3),
+        ("0,192,2,4 8,2 4,1,", "0,192,2,4 8,2 4,yes,", "architecture_not_understood", 3),
+        ("0,192,2,4 8,2 4,1,", "inf,192,2,4 8,2 4,1,", "architecture_not_understood", 3),
+        ("0,192,2,4 8,2 4,1,", ",192,2,4 8,2 4,1,", "architecture_not_understood", 3),
     ],
 )
 def test_rows_that_break_a_rule_are_dropped(tmp_path, graphs, old, new, rule, rows):

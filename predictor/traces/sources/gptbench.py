@@ -7,7 +7,8 @@ cell is a step row of one forward of 1,024 tokens a sample.
 |---|---|
 | `unknown_device` | dropped: no such device (`cpu_*`, `helix_cpu`: anonymous hosts of clusters) |
 | `latency_not_positive` | dropped: no number, or not above zero |
-| `architecture_not_understood` | dropped: heads or MLP ratios that are no list of the layers |
+| `architecture_not_understood` | dropped: a fact that is no number, heads or MLP ratios that are \
+no list of the layers |
 | `parameters_disagree` | dropped: the architecture has other parameters than the row says |
 | `not_sampled` | kept, flagged: this architecture is not in the graph bank |
 | `device_uncertain` | kept, flagged: `rtx2080` may be an RTX 2080 Ti |
@@ -49,7 +50,8 @@ UNCERTAIN = frozenset({"rtx2080"})
 Graphs: TypeAlias = Mapping[tuple[str, int], str]
 """Id of the graph of an architecture, by its name and number of parameters."""
 _COLUMN = re.compile(r"(?P<device>.+)_ms")
-_FACTS = ("arch_index", "embed_dim", "n_layer", "n_head", "mlp_ratio", "bias", "params")
+_NUMBERS = ("arch_index", "embed_dim", "n_layer", "bias", "params")
+_FACTS = (*_NUMBERS, "n_head", "mlp_ratio")
 
 
 def parts(data: Path) -> Iterator[Imported]:
@@ -109,6 +111,8 @@ def _read(raw: pd.DataFrame, size: str, file: str, graphs: Graphs, out: Imported
     import pandas as pd
 
     columns = [str(c) for c in raw.columns if _COLUMN.fullmatch(str(c))]
+    for fact in _NUMBERS:  # one cell that is none must not make text of the others
+        raw[fact] = pd.to_numeric(raw[fact], errors="coerce").astype(float)
     raw["wrong"], raw["disagree"] = _architectures(raw)
     frames = []
     for column in columns:
@@ -157,6 +161,9 @@ def _architectures(raw: pd.DataFrame) -> tuple[NDArray[np.bool_], NDArray[np.boo
     disagree = np.zeros(len(raw), dtype=bool)
     facts = raw[list(_FACTS)].to_dict("records")
     for i, row in enumerate(facts):
+        if not all(np.isfinite(row[name]) for name in _NUMBERS):
+            wrong[i] = True
+            continue
         try:
             config = HwGptConfig.of(
                 row["embed_dim"], str(row["n_head"]), str(row["mlp_ratio"]), row["bias"]
