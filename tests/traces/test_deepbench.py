@@ -172,7 +172,7 @@ def test_all_reduce_between_nodes_is_flagged(table, ranks, count, flag):
     assert table(cells, title="All-Reduce").kernels["flag"].tolist() == [flag]
 
 
-@pytest.mark.parametrize("cell", ["N/A*", "#DIV/0!", "Not Supported", "", None, 0])
+@pytest.mark.parametrize("cell", ["N/A*", "#DIV/0!", "Not Supported", "", None, 0, 10**400])
 def test_what_was_not_measured_is_dropped_kernel_by_kernel(table, cell):
     data = table({**CONV, "wrt Inputs (msec)": cell}, title=CONVOLUTION)
     assert data.dropped == {"not_measured": 1}

@@ -398,3 +398,4 @@ def test_numbers_plans_and_shares():
     assert share(64, 4, 8) == 2
     assert share(64, 3) is None
     assert share(4, 8) is None
+    assert share(64, 0) is None

@@ -69,7 +69,7 @@ def _number(value: object) -> float:
         return math.nan
     try:
         return float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return math.nan
 
 

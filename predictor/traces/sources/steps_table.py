@@ -197,5 +197,8 @@ def plan(**axes: float | None) -> str:
 
 def share(devices: float, *axes: float) -> float | None:
     """Devices left for data parallelism beside the other axes; None where they do not divide."""
-    rest = devices / math.prod(axes)
+    product = math.prod(axes)
+    if product == 0:
+        return None
+    rest = devices / product
     return rest if rest >= 1 and rest == int(rest) else None
