@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import json
+import warnings
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -67,14 +68,20 @@ def parse_csv(content: bytes, name: str) -> pd.DataFrame:
     """Content of a CSV file as a table.
 
     Raises:
-        DataError: it is empty or not CSV.
+        DataError: it is empty or not CSV, or rows have more fields than the header.
     """
     import pandas as pd
 
     try:
-        return pd.read_csv(io.BytesIO(content), low_memory=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # fields beyond the header
+            # without `index_col` the first column would be taken away and the others be shifted
+            return pd.read_csv(io.BytesIO(content), low_memory=False, index_col=False)
+    except pd.errors.ParserWarning as error:
+        raise DataError(f"{name}: rows have more fields than the header; {_REMEDY}") from error
     except (ValueError, OverflowError, pd.errors.ParserError) as error:
-        raise DataError(f"{name}: not readable as CSV ({error}); {_REMEDY}") from error
+        reason = " ".join(str(error).split())
+        raise DataError(f"{name}: not readable as CSV ({reason}); {_REMEDY}") from error
 
 
 def parse_json(content: bytes, name: str) -> dict[str, Any]:
