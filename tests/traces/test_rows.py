@@ -230,6 +230,20 @@ class TestFiles:
         assert len(data.kernels) == 1
         assert set(data.left_out) == {"my.xlsx", "my.csv.gz"}
 
+    def test_bytes_of_a_parquet_file_are_text_or_refused(self, write, tmp_path):
+        table = pd.read_csv(write(HEAD, GOOD))
+        path = tmp_path / "typed.parquet"
+        table.assign(device=[table["device"][0].encode()]).to_parquet(path)
+        assert len(read(path).kernels) == 1
+        table.assign(device=[b"\xff\xfe"]).to_parquet(path)
+        assert "not readable as Parquet" in refusal(path)
+
+    @pytest.mark.parametrize("content", ["3", "[1]", "{", "null"])
+    def test_a_report_of_something_else_makes_no_import(self, write, tmp_path, content):
+        write(HEAD, GOOD)
+        (tmp_path / "report.json").write_text(content)
+        assert len(read(tmp_path).kernels) == 1
+
     def test_a_long_file_comes_in_chunks(self, write, monkeypatch):
         path = write(HEAD, *[GOOD] * 5)
         whole = read(path)

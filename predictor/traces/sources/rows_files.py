@@ -105,11 +105,12 @@ def device_files(data: Path) -> list[Path]:
 
 
 def _is_import(folder: Path) -> bool:
-    report = folder / "report.json"
+    path = folder / "report.json"
     try:
-        return report.is_file() and "schema_version" in json.loads(report.read_bytes())
-    except ValueError:
+        report = json.loads(path.read_bytes()) if path.is_file() else None
+    except (ValueError, RecursionError):
         return False
+    return isinstance(report, dict) and "schema_version" in report
 
 
 class _Hashed(io.RawIOBase):
@@ -222,13 +223,16 @@ def _parquet_chunks(file: RowFile) -> Iterator[pd.DataFrame]:
             nested = [f.name for f in schema if pa.types.is_nested(f.type)]
             if nested:
                 raise DataError(f"{file.name}: column {nested[0]!r} holds lists or structures")
+            binary = {f.name for f in schema if _is_binary(f.type)}
             columns = [n for n in schema.names if not n.startswith("__index_level_")]
             lower = _lower(columns, file.name)
             rows = 0
             for batch in table.iter_batches(batch_size=CHUNK_ROWS, columns=columns):
-                chunk = pd.DataFrame(
-                    {n: batch.column(c).to_pandas() for n, c in zip(lower, columns, strict=True)}
-                )
+                values = {
+                    n: batch.column(c).cast(pa.string()) if c in binary else batch.column(c)
+                    for n, c in zip(lower, columns, strict=True)
+                }
+                chunk = pd.DataFrame({n: v.to_pandas() for n, v in values.items()})
                 chunk.index = pd.RangeIndex(rows, rows + len(chunk))
                 rows += len(chunk)
                 yield chunk
@@ -239,3 +243,10 @@ def _parquet_chunks(file: RowFile) -> Iterator[pd.DataFrame]:
     with file.path.open("rb") as raw:
         digest = hashlib.file_digest(raw, "sha256").hexdigest()
     file.seen = SourceFile(path=file.name, sha256=digest, rows=rows)
+
+
+def _is_binary(kind: Any) -> bool:
+    """Whether a column holds bytes: some writers store text so, without saying that it is."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
