@@ -37,11 +37,13 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder beside `path` that takes its place when the block ends well.
 
     Args:
-        path: the folder to write; what it held before is gone afterwards.
+        path: the folder to write; what it held before is gone afterwards. Of a link, what it
+            leads to.
 
     Yields:
         An empty folder to fill.
     """
+    path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     fresh, old = scratch / "fresh", scratch / "old"

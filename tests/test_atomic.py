@@ -39,3 +39,12 @@ def test_interrupted_folder_keeps_the_old_one(tmp_path: Path) -> None:
         (fresh / "b").write_text("new")
     assert [p.name for p in folder.iterdir()] == ["b"]
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_link_to_a_folder_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to("disk")
+    with replacing_folder(tmp_path / "link") as fresh:
+        (fresh / "a").write_text("new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "disk" / "a").read_text() == "new"
