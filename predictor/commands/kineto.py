@@ -7,14 +7,12 @@ from pathlib import Path
 
 from predictor.commands.output import say, write_json
 from predictor.hardware.catalogue import resolve_device
+from predictor.traces.import_folder import SUMMARIES, check_target
 from predictor.traces.import_report import ImportReport
 from predictor.traces.kineto.table import summary_text
 from predictor.traces.sources.kineto import SOURCE, TraceImport
 from predictor.traces.sources.kineto_coverage import coverage_text
-from predictor.traces.store import check_target, write_imported
-
-SUMMARIES = "traces.json"
-"""File of an import with the summary of each trace."""
+from predictor.traces.store import write_imported
 
 
 def import_traces(folder: Path, out: Path, device: str | None) -> ImportReport:

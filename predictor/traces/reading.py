@@ -16,12 +16,13 @@ import numpy as np
 from predictor.errors import DataError
 from predictor.traces.files import ROW_SUFFIXES, LayoutNotFoundError
 from predictor.traces.hashing import Hashes, hashed_columns
+from predictor.traces.import_folder import import_report, warn_beside_import
 from predictor.traces.noise import NOISE_COLUMNS
 from predictor.traces.schema import empty_table
 from predictor.traces.sources import kineto
 from predictor.traces.sources import rows as own_rows
 from predictor.traces.sources.registry import SOURCES
-from predictor.traces.store import import_report, imported_columns, warn_beside_import
+from predictor.traces.store import imported_columns
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,7 +18,6 @@ Rows are written part by part, and can be read so: a source need not fit in memo
 from __future__ import annotations
 
 import json
-import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -31,12 +30,12 @@ from predictor.hardware.catalogue import adopted_devices
 from predictor.hardware.device_file import adopt_device_file, device_file_text
 from predictor.traces.files import (
     DEVICE_FILE,
-    ROW_SUFFIXES,
     SourceFile,
     content_of,
     parse_json,
 )
 from predictor.traces.graph_tables import GRAPH_TABLES, graphs_from_tables, graphs_to_tables
+from predictor.traces.import_folder import REJECTS, REPORT, check_target, other_version, report_of
 from predictor.traces.import_report import ImportReport
 from predictor.traces.merge import merged
 from predictor.traces.schema import SCHEMA_VERSION, TABLES, Imported, column_kind, empty_table
@@ -45,49 +44,8 @@ from predictor.traces.validate import keep_valid
 if TYPE_CHECKING:
     import pandas as pd
 
-logger = logging.getLogger(__name__)
-
-REPORT = "report.json"
-REJECTS = "rejects.json"
 PART_ROWS = 250_000
 """Kernel rows that are read at a time."""
-
-
-def check_target(out: Path) -> None:
-    """Refuse a folder that holds anything but an earlier import: writing replaces it.
-
-    Raises:
-        DataError: `out` is a file, or a folder with other content.
-    """
-    if out.is_dir() and (not any(out.iterdir()) or _report_of(out) is not None):
-        others = beside_import(out)
-        if others:
-            raise DataError(
-                f"{out} holds an import and {', '.join(others)}, which a new import there would "
-                "remove: give another folder to write to, or move them"
-            )
-        return
-    if out.exists():
-        raise DataError(f"{out} exists and is no earlier import: give a new folder to write to")
-
-
-def beside_import(folder: Path) -> list[str]:
-    """Names of row files in the folder of an import that are none of its tables, in order."""
-    if _report_of(folder) is None:
-        return []
-    own = {f"{table}.parquet" for table in (*TABLES, *GRAPH_TABLES)}
-    found = (p.name for p in folder.iterdir() if p.is_file() and p.name not in own)
-    return sorted(name for name in found if name.lower().endswith(ROW_SUFFIXES))
-
-
-def warn_beside_import(folder: Path) -> None:
-    """Say which row files in the folder of an import are not read."""
-    others = beside_import(folder)
-    if others:
-        logger.warning(
-            "%s: the import there is read, not %s beside it; import them to another folder",
-            folder, ", ".join(others),
-        )  # fmt: skip
 
 
 def write_imported(source: str, parts: Iterable[Imported], out: Path) -> ImportReport:
@@ -100,7 +58,7 @@ def write_imported(source: str, parts: Iterable[Imported], out: Path) -> ImportR
     import pyarrow.parquet as pq
 
     check_target(out)
-    report = ImportReport(source=source, out=out, earlier=_report_of(out) if out.exists() else None)
+    report = ImportReport(source=source, out=out, earlier=report_of(out) if out.exists() else None)
     graphs = {}
     with replacing_folder(out) as folder:
         with ExitStack() as stack:
@@ -151,11 +109,11 @@ def read_parts(folder: Path) -> Iterator[Imported]:
     Raises:
         DataError: as `read_imported`.
     """
-    report = _report_of(folder)
+    report = report_of(folder)
     if report is None:
         raise DataError(f"{folder}: no import (no {REPORT}); make one with `predictor import`")
     if report.get("schema_version") != SCHEMA_VERSION:
-        raise _other_version(folder, report)
+        raise other_version(folder, report)
     for path in folder.glob(f"*{DEVICE_FILE}"):
         adopt_device_file(path)
     rejects = parse_json(content_of(folder / REJECTS, REJECTS), REJECTS)
@@ -182,27 +140,6 @@ def read_parts(folder: Path) -> Iterator[Imported]:
         yield part
 
 
-def imported_at(folder: Path, source: str) -> Path | None:
-    """Folder of an import of `source`: `folder` itself or `folder/source`; None without one."""
-    for candidate in (folder, folder / source):
-        report = _report_of(candidate)
-        if report is not None and report.get("source") == source:
-            return candidate
-    return None
-
-
-def import_report(folder: Path) -> dict[str, Any] | None:
-    """The report of an import; None where `folder` is none.
-
-    Raises:
-        DataError: the import is of another schema version.
-    """
-    report = _report_of(folder)
-    if report is not None and report["schema_version"] != SCHEMA_VERSION:
-        raise _other_version(folder, report)
-    return report
-
-
 def imported_columns(folder: Path, table: str, columns: Sequence[str]) -> Iterator[pd.DataFrame]:
     """Some columns of a table of an import, part by part, text as categories.
 
@@ -226,25 +163,20 @@ def imported_columns(folder: Path, table: str, columns: Sequence[str]) -> Iterat
             missing = [c for c in columns if c not in file.schema_arrow.names]
             if missing:
                 raise DataError(f"{path}: no column {missing[0]!r}; import the source again")
+            wrong = [c for c in columns if column_kind(c) != "text" and _is_text(file, c)]
+            if wrong:
+                raise DataError(f"{path}: {wrong[0]!r} holds no numbers; import the source again")
             for batch in file.iter_batches(batch_size=PART_ROWS, columns=list(columns)):
                 yield batch.to_pandas()
     except (OSError, ValueError, pa.ArrowException) as error:
         raise DataError(f"{path}: not readable as Parquet ({error})") from error
 
 
-def _other_version(folder: Path, report: dict[str, Any]) -> DataError:
-    return DataError(
-        f"{folder}: schema version {report.get('schema_version')!r}, this version reads "
-        f"{SCHEMA_VERSION}; import the source again"
-    )
+def _is_text(file: Any, column: str) -> bool:
+    import pyarrow as pa
 
-
-def _report_of(folder: Path) -> dict[str, Any] | None:
-    path = folder / REPORT
-    if not path.is_file():
-        return None
-    report = parse_json(content_of(path, str(path)), str(path))
-    return report if {"schema_version", "source", "rows"} <= set(report) else None
+    kind = file.schema_arrow.field(column).type
+    return not (pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def _arrow_schema(table: str) -> Any:

@@ -12,13 +12,14 @@ from typer.testing import CliRunner
 
 from predictor.cli import app
 from predictor.errors import DataError
-from predictor.traces import store
+from predictor.traces import import_folder
 from predictor.traces.graph_tables import GRAPH_TABLES
+from predictor.traces.import_folder import imported_at
 from predictor.traces.reading import measured_parts
 from predictor.traces.schema import SCHEMA_VERSION, TABLES, Imported
 from predictor.traces.sources import neusight
 from predictor.traces.sources.registry import import_source, read_source
-from predictor.traces.store import imported_at, read_imported, write_imported
+from predictor.traces.store import read_imported, write_imported
 
 V100 = "Tesla V100-PCIE-32GB"
 
@@ -128,11 +129,38 @@ def test_row_files_beside_an_import_are_neither_removed_nor_ignored_in_silence(
         assert (imported / "step.parquet").read_bytes() == b"hours of measuring"
         return
     said: list[str] = []
-    monkeypatch.setattr(store.logger, "warning", lambda text, *given: said.append(text % given))
+    monkeypatch.setattr(
+        import_folder.logger, "warning", lambda text, *given: said.append(text % given)
+    )
     read_source("neusight", [imported])
     assert len(said) == 1 and "not step.parquet beside it" in said[0]
     assert sum(len(part.kernels) for part in measured_parts([imported])) == 13
     assert len(said) == 2
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "timm"])
+def test_nothing_beside_an_import_is_removed(layout, imported, name):
+    kept = imported / name / "report.json" if name == "timm" else imported / name
+    kept.parent.mkdir(exist_ok=True)
+    kept.write_text("{}")
+    with pytest.raises(DataError, match=f"{name}, which a new import there would remove"):
+        import_source("neusight", layout.root, imported)
+    assert kept.read_text() == "{}"
+
+
+def test_what_no_folder_can_be_is_refused_before_anything_is_read(layout, tmp_path, monkeypatch):
+    (tmp_path / "a.csv").write_text("")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    for target, says in (
+        (tmp_path / "a.csv" / "out", "a.csv is no folder"),
+        (tmp_path / "loop", "a link to nothing"),
+        (tmp_path / "loop" / "out", "loop is no folder"),
+        (Path(), "the current folder"),
+    ):
+        with pytest.raises(DataError, match=says):
+            import_source("neusight", layout.root, target)
 
 
 def test_an_interrupted_import_leaves_the_earlier_one(layout, imported, monkeypatch):
@@ -167,6 +195,22 @@ def test_damaged_imports_are_refused_by_file(imported, name, content):
         (imported / name).write_bytes(content)
     with pytest.raises(DataError, match=name):
         read_imported(imported)
+
+
+@pytest.mark.parametrize("key", ["rows", "dropped"])
+@pytest.mark.parametrize("counts", [None, [], {"kernels": "a"}, {"kernels": None}])
+def test_reports_without_counts_are_refused(imported, key, counts):
+    report = json.loads((imported / "report.json").read_text())
+    (imported / "report.json").write_text(json.dumps({**report, key: counts}))
+    with pytest.raises(DataError, match=f"report.json: '{key}' are no counts"):
+        list(measured_parts([imported]))
+
+
+def test_text_in_place_of_numbers_is_refused(imported):
+    path = imported / "kernels.parquet"
+    pd.read_parquet(path).assign(latency_us="fast").to_parquet(path)
+    with pytest.raises(DataError, match=r"kernels\.parquet: 'latency_us' holds no numbers"):
+        list(measured_parts([imported]))
 
 
 def test_imports_of_another_version_are_refused(imported):

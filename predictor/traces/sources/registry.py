@@ -8,6 +8,7 @@ from pathlib import Path
 
 from predictor.errors import DataError
 from predictor.traces.files import LayoutNotFoundError
+from predictor.traces.import_folder import check_target, imported_at, warn_beside_import
 from predictor.traces.import_report import ImportReport
 from predictor.traces.merge import merged
 from predictor.traces.progress import Progress, told
@@ -26,13 +27,7 @@ from predictor.traces.sources import (
     timm,
     vidur,
 )
-from predictor.traces.store import (
-    check_target,
-    imported_at,
-    read_parts,
-    warn_beside_import,
-    write_imported,
-)
+from predictor.traces.store import read_parts, write_imported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
