@@ -30,6 +30,8 @@ CACHES = ("warm", "cold")
 _NAMES = ("kind", "dtype", "cache")
 _KNOWN = (*_NAMES, "count", "shapes", "most", "bounded")
 _ROUNDED = (8, 32, 64)
+POINTS_LIMIT = 1_000_000
+"""Points of one `[[points]]` at most: more were a slip, and would take weeks to measure."""
 _TRIES = 200
 """Draws per point that may break the bound `most` before the bound is called wrong."""
 
@@ -76,7 +78,7 @@ def read_grid(grid: str) -> list[Point]:
         )
     else:
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise DataError(f"grid {grid}: cannot be read ({error})") from error
         points = (_of_csv if path.suffix == ".csv" else _of_toml)(text, grid)
@@ -88,20 +90,34 @@ def read_grid(grid: str) -> list[Point]:
 
 def _of_csv(text: str, name: str) -> Iterator[Point]:
     """A line a point: columns kind, dtype, cache (optional) and sizes; empty cells are defaults."""
-    for number, row in enumerate(csv.DictReader(text.splitlines()), 2):
+    for number, row in _csv_rows(text, name):
         names = {c: (row.pop(c, None) or default) for c, default in
                  (("kind", ""), ("dtype", "fp32"), ("cache", "warm"))}  # fmt: skip
         try:
             sizes = {str(k): int(str(v)) for k, v in row.items() if v}
         except ValueError as error:
             raise DataError(f"grid {name}, line {number}: {error}; sizes are integers") from error
-        yield _point(names["kind"], names["dtype"], sizes, names["cache"], f"{name}, line {number}")
+        where = f"{name}, line {number}"
+        _check_values({}, sizes, [{}], where)
+        yield _point(names["kind"], names["dtype"], sizes, names["cache"], where)
+
+
+def _csv_rows(text: str, name: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Rows by column, with the number of their line."""
+    rows = csv.DictReader(text.splitlines())
+    try:
+        for number, row in enumerate(rows, 2):
+            if None in row:
+                raise DataError(f"grid {name}, line {number}: more fields than the header")
+            yield number, row
+    except csv.Error as error:
+        raise DataError(f"grid {name}, line {rows.line_num + 1}: not CSV ({error})") from error
 
 
 def _of_toml(text: str, name: str) -> Iterator[Point]:
     try:
         tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"grid {name}: not TOML ({error})") from error
     unknown = sorted(set(tables) - {"points"})
     if unknown or not isinstance(tables.get("points"), list):
@@ -110,7 +126,9 @@ def _of_toml(text: str, name: str) -> Iterator[Point]:
         yield from _points(table, f"{name}, points {number + 1}")
 
 
-def _points(table: Mapping[str, Any], where: str) -> Iterator[Point]:
+def _points(table: Any, where: str) -> Iterator[Point]:
+    if not isinstance(table, Mapping):
+        raise DataError(f"grid {where}: {table!r} is no table of sizes")
     names = {n: _listed(table.get(n, {"dtype": "fp32", "cache": "warm"}.get(n))) for n in _NAMES}
     for kind in names["kind"]:
         for sizes in _sizes(table, where, str(kind)):
@@ -121,17 +139,19 @@ def _points(table: Mapping[str, Any], where: str) -> Iterator[Point]:
 def _sizes(table: Mapping[str, Any], where: str, kind: str) -> Iterator[dict[str, int]]:
     axes = {name: value for name, value in table.items() if name not in _KNOWN}
     shapes: Sequence[Mapping[str, int]] = table.get("shapes", [{}])
+    _check_values(table, axes, shapes, where)
     if "count" not in table:
         ranges = [n for n, v in axes.items() if isinstance(v, Mapping)]
         if ranges:
             raise DataError(f"grid {where}: {ranges[0]} is a range: give count")
         lists = [[(n, v) for v in _listed(values)] for n, values in axes.items()]
+        _check_number(len(shapes) * math.prod(map(len, lists)), where)
         for shape, combination in itertools.product(shapes, itertools.product(*lists)):
             yield {**shape, **dict(combination)}
         return
     draw = random.Random(f"{kind} {where}")
     most = table.get("most", math.inf)
-    for _ in range(int(table["count"])):
+    for _ in range(table["count"]):
         for _ in range(_TRIES):
             drawn = {**draw.choice(list(shapes)), **{n: _drawn(v, draw) for n, v in axes.items()}}
             if math.prod(drawn[n] for n in drawn if n in table.get("bounded", drawn)) <= most:
@@ -141,10 +161,47 @@ def _sizes(table: Mapping[str, Any], where: str, kind: str) -> Iterator[dict[str
         yield drawn
 
 
+def _check_values(
+    table: Mapping[str, Any], axes: Mapping[str, Any], shapes: object, where: str
+) -> None:
+    """Refuse what is no size, range, shape, count or bound."""
+    if not isinstance(shapes, list) or not shapes or not all(isinstance(s, dict) for s in shapes):
+        raise DataError(f"grid {where}: shapes is a list of tables of sizes, not {shapes!r}")
+    for name, value in itertools.chain(axes.items(), *(shape.items() for shape in shapes)):
+        if isinstance(value, Mapping):
+            _check_range(name, value, where)
+        elif not _listed(value) or not all(type(v) is int and v >= 0 for v in _listed(value)):
+            raise DataError(f"grid {where}: {name} = {value!r}: sizes are whole numbers from 0")
+    if "count" in table:
+        if type(table["count"]) is not int:
+            raise DataError(f"grid {where}: count = {table['count']!r} is no whole number")
+        _check_number(table["count"], where)
+    if type(table.get("most", 0)) not in (int, float):
+        raise DataError(f"grid {where}: most = {table['most']!r} is no number")
+    if not isinstance(table.get("bounded", []), list):
+        raise DataError(f"grid {where}: bounded is a list of names of sizes")
+
+
+def _check_range(name: str, value: Mapping[str, Any], where: str) -> None:
+    low, high = value.get("from"), value.get("to")
+    if len(value) != 2 or type(low) is not int or type(high) is not int or not 1 <= low <= high:
+        raise DataError(
+            f"grid {where}: {name}: a range is {{from = LOW, to = HIGH}}, whole numbers from 1, "
+            f"not {dict(value)!r}"
+        )
+
+
+def _check_number(points: int, where: str) -> None:
+    if points > POINTS_LIMIT:
+        raise DataError(
+            f"grid {where}: {points:,} points are more than {POINTS_LIMIT:,}; draw some (count)"
+        )
+
+
 def _drawn(values: Any, draw: random.Random) -> int:
     if not isinstance(values, Mapping):
         return int(draw.choice(_listed(values)))
-    low, high = int(values["from"]), int(values["to"])
+    low, high = values["from"], values["to"]
     size = round(math.exp(draw.uniform(math.log(low), math.log(high))))
     step = draw.choice([1, 1, 1, *_ROUNDED])
     return size if step == 1 or size < step else max(low, size // step * step)

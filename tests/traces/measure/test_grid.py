@@ -80,11 +80,54 @@ def test_named_grids_are_sound(name):
         ("[points]\n", "a grid is a list"),
         ("points = []\n", "no points"),
         ("points = [\n", "not TOML"),
+        ("points = [1]\n", "points 1: 1 is no table of sizes"),
+        (f'[[points]]\nkind = "add"\nnumel = {"9" * 5000}\n', "not TOML"),
+        *[
+            (f'[[points]]\nkind = "add"\nnumel = {value}\n', "sizes are whole numbers from 0")
+            for value in ("-1", "1.5", '"a"', "true", "2020-01-01", "[[1]]", "[]")
+        ],
+        *[
+            (f'[[points]]\nkind = "add"\ncount = 2\nnumel = {value}\n', "a range is {from")
+            for value in ("{from = 0, to = 4}", "{from = 9, to = 4}", "{low = 1}", '{from = "a"}')
+        ],
+        ('[[points]]\nkind = "add"\nshapes = 3\n', "shapes is a list of tables"),
+        ('[[points]]\nkind = "add"\nshapes = [1]\n', "shapes is a list of tables"),
+        ('[[points]]\nkind = "add"\ncount = 2\nshapes = []\n', "shapes is a list of tables"),
+        ('[[points]]\nkind = "add"\nshapes = [{numel = "a"}]\n', "sizes are whole numbers"),
+        ('[[points]]\nkind = "add"\ncount = "x"\nnumel = 8\n', "count = 'x' is no whole"),
+        ('[[points]]\nkind = "add"\ncount = 1000000000\nnumel = 8\n', "1,000,000,000 points"),
+        ('[[points]]\nkind = "add"\ncount = 1\nmost = "a"\nnumel = 8\n', "most = 'a' is no nu"),
+        ('[[points]]\nkind = "add"\ncount = 1\nbounded = 3\nnumel = 8\n', "bounded is a list"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, text, message):
     with pytest.raises(DataError, match=message):
         read_grid(write(tmp_path, text))
+
+
+def test_more_combinations_than_anyone_measures_are_refused(tmp_path):
+    many = list(range(1, 2000))
+    with pytest.raises(DataError, match="3,996,001 points are more than 1,000,000"):
+        read_grid(write(tmp_path, f'[[points]]\nkind = "linear"\nm = {many}\nn = {many}\nk = 3\n'))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("kind,numel\nadd,8,9\n", "line 2: more fields than the header"),
+        (f"kind,numel\n{'x' * 200_000},8\n", "line 2: not CSV"),
+        ("kind,numel\nadd,8.5\n", "line 2: .*sizes are integers"),
+        ("kind,numel\nadd,-8\n", "line 2: numel = -8: sizes are whole numbers from 0"),
+    ],
+)
+def test_what_is_wrong_in_a_csv_is_named(tmp_path, text, message):
+    with pytest.raises(DataError, match=message):
+        read_grid(write(tmp_path, text, "grid.csv"))
+
+
+def test_a_byte_order_mark_is_no_column(tmp_path):
+    (point,) = read_grid(write(tmp_path, "\ufeffkind,numel\nadd,8\n", "grid.csv"))
+    assert point.sizes == {"numel": 8}
 
 
 def test_unknown_grids_are_named():
