@@ -52,15 +52,17 @@ def check_files(**files: str | Path | None) -> None:
     """Refuse names that no file can have, before any work is done.
 
     Args:
-        files: names by flag; None and `-` pass.
+        files: names by flag; None passes, and `-` for JSON alone: other files are not text.
 
     Raises:
         typer.BadParameter: it is empty, a folder, or below something that is no folder.
     """
     for flag, file in files.items():
-        if file is None or file == STDOUT:
+        if file is None or (flag == "json" and file == STDOUT):
             continue
         path, hint = Path(file), f"--{flag}"
+        if str(file) == STDOUT:
+            raise typer.BadParameter("'-' is for --json: name a file", param_hint=hint)
         if not str(file) or path.is_dir():
             raise typer.BadParameter(f"{str(file)!r} is no file: name a file", param_hint=hint)
         above = next(parent for parent in path.absolute().parents if parent.exists())
