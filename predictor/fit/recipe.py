@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from predictor.errors import RecipeError
 
@@ -84,6 +84,14 @@ class Recipe(_Strict):
     loss: LossRecipe = LossRecipe()
     calibration: CalibrationRecipe = CalibrationRecipe()
 
+    @field_validator("sources")
+    @classmethod
+    def _once(cls, sources: tuple[str, ...]) -> tuple[str, ...]:
+        """Refuse a source given twice: its rows would count twice."""
+        if len(set(sources)) < len(sources):
+            raise ValueError("each source once")
+        return sources
+
 
 def load_recipe(path: Path, overrides: Mapping[str, str] | None = None) -> Recipe:
     """Read a recipe; `overrides` are `section.key` to text (as TOML values, or plain strings).
@@ -93,7 +101,7 @@ def load_recipe(path: Path, overrides: Mapping[str, str] | None = None) -> Recip
     """
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RecipeError(f"{path}: not a readable TOML file ({error})") from error
     for key, text in (overrides or {}).items():
         _set(values, key, text, path)

@@ -57,6 +57,7 @@ def test_a_recipe_survives_its_own_dump(tmp_path: Path) -> None:
         ('name = "a-v1"\n[calibration]\nlevel = 0.3\n', "calibration.level: "),
         ('name = "a-v1"\nthreads = 0\n', "threads: "),
         ('name = "a-v1"\nsources = []\n', "sources: "),
+        ('name = "a-v1"\nsources = ["own", "timm", "own"]\n', "sources: .*each source once"),
         ('name = "Not A Name"\n', "name: "),
         ('name = "a/../b"\n', "name: "),
         ('name = ""\n', "name: "),
@@ -70,7 +71,9 @@ def test_mistakes_are_named(tmp_path: Path, text: str, named: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("content", [b"name = ", b"[a\n", b"\xff\xfe", b'{"name": 1}'])
+@pytest.mark.parametrize(
+    "content", [b"name = ", b"[a\n", b"\xff\xfe", b'{"name": 1}', b"seed = " + b"9" * 5000]
+)
 def test_not_toml(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "recipe.toml"
     path.write_bytes(content)
