@@ -100,7 +100,7 @@ def _check_run(out_dir: Path, recipe: Recipe, facts: Mapping[str, object]) -> No
     }  # fmt: skip
     text = json.dumps(resolved, indent=1, sort_keys=True)
     path = out_dir / RESOLVED
-    if path.is_file() and path.read_text(encoding="utf-8") != text:
+    if path.is_file() and path.read_bytes() != text.encode():
         raise RecipeError(
             f"{out_dir} holds a run of another recipe, other data or other features (see "
             f"{RESOLVED}); "

@@ -232,6 +232,11 @@ def test_a_folder_of_another_recipe_or_other_data_is_refused(
 def test_a_folder_of_other_features_is_refused(
     train_once: TrainOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    run = train_once("run").path.parent
+    (run / "recipe.json").write_bytes(b"\xff")  # damaged, so not known to be this recipe's
+    with pytest.raises(RecipeError, match="holds a run of another"):
+        train_once("run")
+    (run / "recipe.json").unlink()
     train_once("run")
     monkeypatch.setattr(training, "columns_hash", lambda: "0" * 16)
     with pytest.raises(RecipeError, match="holds a run of another"):
