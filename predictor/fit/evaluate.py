@@ -103,7 +103,8 @@ def evaluate(
         f"{len(data.steps):,}",
     )  # fmt: skip
     own = suite in recipe.sources
-    name = split or (recipe.split if own else SUITE_SPLITS.get(suite, "all"))
+    usual = recipe.split if own else SUITE_SPLITS.get(suite, "all")
+    name = usual if split is None else split
     parts = device_split(name, devices, partial=True)
     trained = trained_on(
         data, recipe, device_split(recipe.split, devices, partial=True) if own else None

@@ -325,8 +325,9 @@ def test_nothing_to_score(release: Path, tmp_path: Path, layout: Any) -> None:
 
 
 def test_wrong_names(release: Path, data_dir: Path) -> None:
-    with pytest.raises(RecipeError, match="unknown split 'warp'"):
-        evaluate("neusight", [data_dir], checkpoint=release, split="warp")
+    for split in ("warp", ""):
+        with pytest.raises(RecipeError, match=f"unknown split '{split}'"):
+            evaluate("neusight", [data_dir], checkpoint=release, split=split)
     with pytest.raises(DataError, match="no source 'warp'"):
         evaluate("warp", [data_dir], checkpoint=release)
     with pytest.raises(CheckpointError, match="no checkpoint 'warp'"):
