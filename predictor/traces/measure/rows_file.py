@@ -142,7 +142,7 @@ def read_rows(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Rows of a measured file, and what its metadata says.
 
     Raises:
-        DataError: it is no file that was measured here.
+        DataError: it is no file that was measured here, or its metadata is damaged.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -154,4 +154,20 @@ def read_rows(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     meta = (table.schema.metadata or {}).get(META)
     if meta is None:
         raise DataError(f"{path}: no file of `predictor measure`; name another file")
-    return table.to_pandas(), json.loads(meta)
+    try:
+        kept = json.loads(meta)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: its metadata is no JSON; measure to another file") from error
+    if not _is_sound(kept, table.num_rows):
+        raise DataError(f"{path}: its metadata does not fit its rows; measure to another file")
+    return table.to_pandas(), kept
+
+
+def _is_sound(kept: Any, rows: int) -> bool:
+    """Whether metadata is as `RowsFile.write` leaves it: every row belongs to a point."""
+    if not isinstance(kept, dict) or not all(
+        isinstance(kept.get(part), dict) for part in ("keys", "refused", "facts")
+    ):
+        return False
+    counts = list(kept["keys"].values())
+    return all(type(count) is int and count >= 0 for count in counts) and sum(counts) == rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from predictor.errors import DataError
@@ -12,7 +13,7 @@ from predictor.hardware.catalogue import resolve_device
 from predictor.traces.measure.conditions import Load
 from predictor.traces.measure.grid import Point
 from predictor.traces.measure.kernels import RETRIES, KernelRun, flag_of
-from predictor.traces.measure.rows_file import RowsFile, read_rows
+from predictor.traces.measure.rows_file import META, RowsFile, read_rows
 from predictor.traces.measure.timer import Timing
 from predictor.traces.merge import merged
 from predictor.traces.sources.rows import parts
@@ -119,6 +120,23 @@ def test_a_file_is_not_written_over(device, limits, tmp_path):
         RowsFile(path, "kernels")
     with pytest.raises(DataError, match="not a file of steps"):
         RowsFile(path, "steps", resume=True)
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        b"{", b"[]", b"{}", b'{"keys": 3, "refused": {}, "facts": {}}',
+        b'{"keys": {"a": 99}, "refused": {}, "facts": {}}',
+        b'{"keys": {"a": "b"}, "refused": {}, "facts": {}}',
+    ],
+)  # fmt: skip
+def test_damaged_metadata_is_refused(device, limits, tmp_path, meta):
+    path = tmp_path / "rows.parquet"
+    run(device, limits, path, POINTS[:1])
+    table = pq.read_table(path)
+    pq.write_table(table.replace_schema_metadata({META: meta}), path)
+    with pytest.raises(DataError, match=r"rows\.parquet: its metadata .*another file"):
+        RowsFile(path, "kernels", resume=True)
 
 
 def test_an_interrupted_run_leaves_what_it_has(device, limits, tmp_path, monkeypatch):
