@@ -66,6 +66,7 @@ def test_a_program_becomes_a_step_and_the_kernels_inside(at_hand, capsys):
         ("measure --kernels quick --out a.csv", "written as .parquet"),
         ("measure --kernels quick --out a.parquet --batch 3", "--batch is for a program"),
         ("measure --kernels ful --out a.parquet", "no grid 'ful'"),
+        ("measure --kernels quick --out a.parquet --threads 100000", "100000 threads: this mach"),
         ("measure --kernels quick --out a.parquet --device tpu", "cpu or cuda"),
         ("measure --kernels quick --out a.parquet --as nvidia-l4", "is a gpu"),
         ("measure gpt-9 --out a.parquet --as amd-epyc-9004-2vcpu", "no target 'gpt-9'"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from predictor.errors import DeviceFileError, UnknownDeviceError
+from predictor.errors import DataError, DeviceFileError, UnknownDeviceError
 from predictor.hardware.catalogue import resolve_device
 from predictor.hardware.device import Device
 from predictor.hardware.probe import Processor, device_of, processor
@@ -73,6 +74,7 @@ def local_device(
         tf32: allow TF32 in fp32 products (CUDA).
 
     Raises:
+        DataError: more threads than the machine has.
         UnknownDeviceError: it is not here, or the catalogue does not know it and no name is given.
         DeviceFileError: the device file breaks a rule, or is of another kind of device.
     """
@@ -89,6 +91,9 @@ def local_device(
     else:
         at_hand = processor()
         count = threads or at_hand.cores
+        most = os.cpu_count() or count
+        if count > most:
+            raise DataError(f"{count} threads: this machine runs {most} at a time; give no more")
         torch.set_num_threads(count)
         device = resolve_device(name) if name is not None else _processor_device(at_hand)
         cache = at_hand.last_level_cache_bytes or _UNKNOWN_CACHE_BYTES
