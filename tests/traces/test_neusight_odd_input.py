@@ -186,7 +186,9 @@ def test_labels_without_a_time(layout, key):
     assert (data.rejects[0]["column"], data.rejects[0]["row"]) == (key, None)
 
 
-@pytest.mark.parametrize("value", ["long", None, [1.0], True, float("nan"), float("inf"), {}])
+@pytest.mark.parametrize(
+    "value", ["long", None, [1.0], True, float("nan"), float("inf"), {}, 10**400]
+)
 @pytest.mark.parametrize("key", ["e2e_latency", "fw_latency", "bwall_latency"])
 def test_labels_whose_time_is_no_number(layout, key, value):
     layout.label(V100, TRAIN, {**LABEL, key: value})
@@ -273,7 +275,10 @@ def test_ops_of_a_step_that_cannot_be(layout, nodes):
     assert data.dropped == {"op_repeated": 1, "op_not_in_graph": 1, "op_latency_not_a_number": 2}
 
 
-@pytest.mark.parametrize("value", [{}, {"e2e_latency": "x"}, {**LABEL, "fw_latency": None}])
+@pytest.mark.parametrize(
+    "value",
+    [{}, {"e2e_latency": "x"}, {**LABEL, "fw_latency": None}, {**LABEL, "fw_latency": 10**400}],
+)
 def test_predictions_that_are_no_numbers(layout, value):
     layout.prediction(V100, "neusight", TRAIN, value)
     data = neusight.read(layout.root)

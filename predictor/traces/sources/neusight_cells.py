@@ -111,3 +111,14 @@ def names_cell(row: Row, column: str, file: str) -> tuple[str, ...]:
     if not isinstance(found, (set, list, tuple, dict)):
         raise GraphCellError(file, row, column)
     return tuple(str(name) for name in found)
+
+
+def json_number(value: object) -> float | None:
+    """A finite JSON number that a float can hold, else None."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None

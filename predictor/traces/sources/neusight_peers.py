@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from predictor.traces.schema import PEER_COLUMNS, Imported
+from predictor.traces.sources.neusight_cells import json_number
 from predictor.traces.sources.neusight_layout import Layout, open_layout
 
 if TYPE_CHECKING:
@@ -49,12 +49,8 @@ def read_peers(layout: Layout, out: Imported) -> None:
 
 
 def _is_time(value: object) -> bool:
-    return (
-        isinstance(value, (int, float))
-        and not isinstance(value, bool)
-        and math.isfinite(value)
-        and value >= 0
-    )
+    number = json_number(value)
+    return number is not None and number >= 0
 
 
 def peer_ops(data: Path) -> pd.DataFrame:

@@ -15,7 +15,6 @@ Every label gives a step row. One that cannot be scored says why in `flag`:
 from __future__ import annotations
 
 import logging
-import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +24,7 @@ import numpy as np
 
 from predictor.traces.files import csv_at
 from predictor.traces.schema import Imported, MeasuredGraph, filled
-from predictor.traces.sources.neusight_cells import GraphCellError
+from predictor.traces.sources.neusight_cells import GraphCellError, json_number
 from predictor.traces.sources.neusight_graph import LayerStackError, build_graph, is_whole
 from predictor.traces.sources.neusight_layout import LICENCE, SOURCE, Layout
 
@@ -55,7 +54,7 @@ def read_steps(layout: Layout, out: Imported) -> None:
         row = step_row(path, layout, label, out)
         if row is not None:
             steps.append(row)
-            count = _number(label.get("num_layer"))
+            count = json_number(label.get("num_layer"))
             if row["flag"] == _SCORABLE and count is not None and count >= 1 and count % 1 == 0:
                 layers.setdefault(path.stem, int(count))
     reasons: dict[str, str] = {}
@@ -94,13 +93,6 @@ def _add_graph(name: str, layout: Layout, layers: int | None, out: Imported) -> 
     return _SCORABLE
 
 
-def _number(value: object) -> float | None:
-    """A finite JSON number, else None."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        return None
-    return float(value)
-
-
 def step_row(
     path: Path, layout: Layout, label: Mapping[str, Any], out: Imported
 ) -> dict[str, Any] | None:
@@ -123,7 +115,7 @@ def step_row(
     times = {}
     for column in ("e2e_latency", "fw_latency", "bwall_latency"):
         value = label.get(column, 0 if column == "bwall_latency" else None)
-        times[column] = _number(value)
+        times[column] = json_number(value)
         if times[column] is None:
             rule = "label_value_missing" if value is None else "label_value_not_a_number"
             out.reject(file=file, row=None, column=column, value=value, rule=rule)
