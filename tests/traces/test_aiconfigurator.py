@@ -423,6 +423,20 @@ class TestRules:
         data = write("h100_sxm/moe/trtllm/1.0.0", "moe", moe)  # 128 experts on three ranks
         assert data.dropped == {"dimension_not_plausible": 3}
 
+    @pytest.mark.parametrize("size", [3.7, float("nan"), float("inf"), 1e30])
+    def test_sizes_that_are_not_whole(self, write, size):
+        data = write(
+            "h100_sxm/gemm/trtllm/1.0.0", "gemm", [{**GEMM, "m": size}, {**GEMM, "m": 8.0}]
+        )
+        assert data.dropped == {"dimension_not_plausible": 1}
+        assert one(data)["dim_m"] == 8
+
+    @pytest.mark.parametrize("column", ["m", "latency"])
+    def test_text_in_place_of_numbers_is_no_fault_of_a_row(self, write, column):
+        says = rf"gemm_perf\.parquet: column '{column}' holds string, no numbers"
+        with pytest.raises(DataError, match=says):
+            write("h100_sxm/gemm/trtllm/1.0.0", "gemm", [{**GEMM, column: "many"}])
+
     def test_a_missing_column_is_no_fault_of_a_row(self, write):
         row = {k: v for k, v in GEMM.items() if k != "k"}
         with pytest.raises(DataError, match=r"gemm_perf\.parquet: no column 'k'"):

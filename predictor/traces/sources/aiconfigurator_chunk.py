@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.errors import DataError
 from predictor.hardware.device import Device
 from predictor.traces.sources.aiconfigurator_formats import ACTIVATION_BYTES, Format
 from predictor.traces.sources.aiconfigurator_layout import Table, column
@@ -74,30 +75,48 @@ class Chunk:
         return name in self.content.column_names
 
     def numbers(self, name: str, default: int | None = None) -> Numbers:
-        """A column of whole numbers; -1 where it is null.
+        """A column of whole numbers; -1 where it is null or not whole.
 
         Args:
             name: column.
             default: its value in tables that lack it; None when they must have it.
 
         Raises:
-            DataError: there is none.
+            DataError: there is none, or it holds no numbers.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
 
         if default is not None and not self.has(name):
             return np.full(len(self), default, dtype=np.int64)
-        values = pc.fill_null(column(self.content, name, self.table), -1)
-        return np.asarray(pc.cast(values, pa.int64(), safe=False).to_numpy(), dtype=np.int64)
+        published = self._numeric(name)
+        if not pa.types.is_integer(published.type):
+            values = self.floats(name)
+            whole = (np.abs(values) < 2**62) & (values == np.floor(values))
+            return np.where(whole, values, -1.0).astype(np.int64)
+        values = pc.cast(pc.fill_null(published, -1), pa.int64(), safe=False)
+        return np.asarray(values.to_numpy(), dtype=np.int64)
 
     def floats(self, name: str) -> NDArray[np.float64]:
-        """A column of numbers; NaN where it is null or, with a `DataError`, absent."""
+        """A column of numbers; NaN where it is null.
+
+        Raises:
+            DataError: there is none, or it holds no numbers.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        values = pc.cast(column(self.content, name, self.table), pa.float64(), safe=False)
+        values = pc.cast(self._numeric(name), pa.float64(), safe=False)
         return np.asarray(values.to_numpy(), dtype=np.float64)
+
+    def _numeric(self, name: str) -> Any:
+        import pyarrow as pa
+
+        values = column(self.content, name, self.table)
+        kind, known = values.type, pa.types
+        if not any(is_(kind) for is_ in (known.is_integer, known.is_floating, known.is_null)):
+            raise DataError(f"{self.table.name}: column {name!r} holds {kind}, no numbers")
+        return values
 
     def texts(self, name: str, default: str | None = None) -> tuple[NDArray[np.int64], list[str]]:
         """A text column as codes and the values they stand for; empty where it is null."""
