@@ -62,7 +62,8 @@ def _check_place(out: Path) -> None:
     """
     if out.is_symlink() and not out.exists():
         raise DataError(f"{out} is a link to nothing: give a new folder to write to")
-    above = next(p for p in out.absolute().parents if p.exists() or p.is_symlink())
+    parents = out.absolute().parents  # none above the root
+    above = next((p for p in parents if p.exists() or p.is_symlink()), out)
     if not above.is_dir():
         raise DataError(f"{out}: {above} is no folder: give a new folder to write to")
     if out.exists() and out.samefile(Path()):

@@ -158,6 +158,7 @@ def test_what_no_folder_can_be_is_refused_before_anything_is_read(layout, tmp_pa
         (tmp_path / "loop", "a link to nothing"),
         (tmp_path / "loop" / "out", "loop is no folder"),
         (Path(), "the current folder"),
+        (Path("/"), "no earlier import"),
     ):
         with pytest.raises(DataError, match=says):
             import_source("neusight", layout.root, target)
