@@ -142,10 +142,10 @@ def build_timm(
     with _attention(timm, fused=fused_attention), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            module = _created(timm, name, image_size)
+            module = create_module(timm, name, image_size, device="meta")
             folds = _folds(module)
             if reparameterized and folds:
-                built = _created(timm, name, image_size, device="cpu")  # folding needs numbers
+                built = create_module(timm, name, image_size, device="cpu")  # folding needs numbers
                 module = timm.utils.reparameterize_model(built, inplace=True).to("meta")
         except PROGRAM_ERRORS as error:
             size = "" if image_size is None else f" at {image_size} pixels"
@@ -171,8 +171,8 @@ def _folds(module: nn.Module) -> bool:
     return any(hasattr(part, name) for part in module.modules() for name in names)
 
 
-def _created(timm: Any, name: str, image_size: int | None, device: str = "meta") -> nn.Module:
-    """The module; sized where its constructor takes a size, else as it is."""
+def create_module(timm: Any, name: str, image_size: int | None, *, device: str) -> nn.Module:
+    """The module on a device; sized where its constructor takes a size, else as it is."""
     with torch.device(device):
         if image_size is not None:
             try:

@@ -200,17 +200,8 @@ def real_program(
 
 def _timm_module(target: str) -> nn.Module:
     """A timm model in memory, sized where its constructor takes a size."""
-    timm = timm_models.load_timm()
     name, size = timm_models.split_target(target)
-    if size is not None:
-        try:
-            sized: nn.Module = timm.create_model(name, pretrained=False, img_size=size)
-            return sized
-        except TypeError as error:
-            if "img_size" not in str(error):
-                raise
-    made: nn.Module = timm.create_model(name, pretrained=False)
-    return made
+    return timm_models.create_module(timm_models.load_timm(), name, size, device="cpu")
 
 
 def prepared(program: RealProgram) -> RealProgram:
