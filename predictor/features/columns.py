@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.features.roofline import Roofline, op_class_of, roofline
+from predictor.features.roofline import Roofline, is_depthwise, op_class_of, roofline
 from predictor.features.table import CONTEXTS, OP_NAMES, KernelTable
-from predictor.graph.ir import DTYPE_BYTES
+from predictor.graph.ir import DTYPE_BYTES, HALVES
 from predictor.graph.ops import OPS, TOKENS
 from predictor.hardware.device import Device, Software
 
@@ -219,7 +219,7 @@ def _conv_columns(table: KernelTable) -> dict[str, NDArray[np.float64]]:
     on = conv.astype(float)
     window = np.maximum(d("kh"), 1) * np.maximum(d("kw"), 1)
     stride = np.maximum(d("h_in"), 1) / np.maximum(d("h_out"), 1)
-    depthwise = (d("groups") > 1) & (d("groups") == d("c_in"))
+    depthwise = is_depthwise(table)
     grouped = (d("groups") > 1) & ~depthwise
     width = np.maximum(d("c_in"), 1) / np.maximum(d("groups"), 1)  # libraries unroll powers of two
     return {
@@ -245,7 +245,7 @@ def _context_columns(
         "isolated": isolated.astype(float),
         "boost_room": roof.starve * isolated,
         "boost_room_x_time": roof.starve * isolated * (_log(roof.base_us) - 8.0),
-        "half_precision": np.isin(table.dtype, ["fp16", "bf16"]).astype(float),
+        "half_precision": np.isin(table.dtype, HALVES).astype(float),
         "int_pipe": np.full(n, _integer_pipe(device)),
     }
 
@@ -254,7 +254,7 @@ def _software_columns(table: KernelTable, software: Software) -> dict[str, NDArr
     """What the framework decides: compiler, memory format, release."""
     minor = _pytorch_minor(software)
     n = len(table)
-    half = np.isin(table.dtype, ["fp16", "bf16"])
+    half = np.isin(table.dtype, HALVES)
     return {
         "compiled": np.full(n, float(software.mode == "compiled")),
         "channels_last": np.full(n, float(software.memory_format == "channels_last")),

@@ -20,6 +20,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.features.roofline import op_class_of
 from predictor.features.table import OP_NAMES, KernelTable
 from predictor.graph.ops import OPS
 
@@ -31,8 +32,6 @@ NOT_FUSABLE: frozenset[str] = frozenset({"sort", "scan", "pool", "pool_backward"
 _FUSABLE_OP = np.array([
     OPS[name].op_class in FUSABLE_CLASSES and name not in NOT_FUSABLE for name in OP_NAMES
 ])  # fmt: skip
-
-_IS_CONV = np.array([OPS[name].op_class == "conv" for name in OP_NAMES])
 
 Floats = NDArray[np.float64]
 
@@ -89,7 +88,7 @@ def prefers_channels_last(table: KernelTable) -> bool:
     It weighs their FLOPs by `FORMAT_COST`: grouped ones (more than a channel a group) speak against
     it, all others for it.
     """
-    conv = _IS_CONV[table.op]
+    conv = op_class_of(table) == "conv"
     n = int(conv.sum())
     if n == 0 or len(table) >= MOST_NODES_A_CONV * n:
         return False

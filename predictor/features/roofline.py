@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.features.table import OP_NAMES, KernelTable
+from predictor.graph.ir import HALVES
 from predictor.graph.ops import OPS
 from predictor.hardware.device import Device, Software
 from predictor.hardware.peaks import (
@@ -69,6 +70,12 @@ class Roofline:
 def op_class_of(table: KernelTable) -> NDArray[np.str_]:
     """Op class of every row."""
     return np.asarray(_CLASS_OF_OP[table.op])
+
+
+def is_depthwise(table: KernelTable) -> NDArray[np.bool_]:
+    """(N,) convolutions with one input channel a group; only rows of class conv are told."""
+    groups = table.dim("groups")
+    return np.asarray((groups > 1) & (groups == table.dim("c_in")))
 
 
 def roofline(table: KernelTable, device: Device, software: Software) -> Roofline:
@@ -171,8 +178,8 @@ def _transform_traffic(
     one channel a group have kernels for the contiguous format.
     """
     contiguous = software.memory_format == "contiguous" and device.vendor == "nvidia"
-    dense = (classes == "conv") & (table.dim("groups") < np.maximum(table.dim("c_in"), 2))
-    rows = dense & np.isin(table.dtype, ["fp16", "bf16"]) & contiguous
+    dense = (classes == "conv") & ~is_depthwise(table)
+    rows = dense & np.isin(table.dtype, HALVES) & contiguous
     return np.where(rows, 2.0 * (table.read_bytes + table.write_bytes), 0.0)
 
 

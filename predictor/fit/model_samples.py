@@ -233,16 +233,18 @@ def _classes(graph: BankGraph, depth: int, *, compiled: bool) -> KernelClasses:
     """Kernel classes; a compiler's fusion tells kernels of one spec apart."""
     kind = graph.index.astype(np.int64)
     reads = writes = np.ones(graph.kernels)
+    channels_last = False
     if compiled:
         table = graph.table(1)
         inputs = table.dim("inputs").astype(np.int64)
         reads, writes = kept_traffic(table.op, inputs, graph.edge_index)
         kind = kind * KINDS_OF_TRAFFIC + np.rint(reads * 60).astype(np.int64) * 2
         kind = kind + writes.astype(np.int64)
+        channels_last = prefers_channels_last(table)
     cut = quotient(kind, graph.edge_index, depth)
     return KernelClasses(
         graph=graph, quotient=cut, reads=reads[cut.member], writes=writes[cut.member],
-        channels_last=compiled and prefers_channels_last(graph.table(1)),
+        channels_last=channels_last,
     )  # fmt: skip
 
 

@@ -16,6 +16,8 @@ PHASES: tuple[Phase, ...] = ("forward", "backward", "optimizer")
 Role = Literal["input", "parameter", "buffer", "activation", "gradient", "state"]
 Layout = Literal["contiguous", "channels_last", "strided"]
 
+HALVES: tuple[str, ...] = ("fp16", "bf16")
+"""The half-precision dtypes: same bytes, same units, same rates."""
 DTYPE_BYTES: Mapping[str, float] = {
     "fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "fp4": 0.5,
     "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1,

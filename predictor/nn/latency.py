@@ -23,7 +23,7 @@ from predictor.features.columns import (
 )
 from predictor.features.roofline import op_class_of
 from predictor.features.table import KernelTable, table_from_graph
-from predictor.graph.ir import PHASES, KernelGraph
+from predictor.graph.ir import HALVES, PHASES, KernelGraph
 from predictor.graph.ops import TOKENS
 from predictor.hardware.device import Device, Software
 from predictor.hardware.peaks import MATRIX_CLASSES
@@ -50,7 +50,7 @@ from predictor.nn.release_parts import (
 
 Floats = NDArray[np.float64]
 _MEASURING_COLUMNS = np.isin(COLUMNS, ["isolated", "boost_room", "boost_room_x_time"])
-TWIN_HALF: Mapping[str, str] = {"fp16": "bf16", "bf16": "fp16"}
+TWIN_HALF: Mapping[str, str] = dict(zip(HALVES, reversed(HALVES), strict=True))
 HOST_BOUND = 1.1
 """Ratio of step to device time from which a step is called host-bound."""
 RANGE_SLACK = 0.25

@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 
 from predictor.errors import DataError
 from predictor.features.table import CONTEXTS, KernelTable
-from predictor.graph.ir import PHASES
+from predictor.graph.ir import HALVES, PHASES
 
 if TYPE_CHECKING:
     import pandas as pd
 
-HALVES = ("fp16", "bf16")
 INDEX_KEYS = ("model", "size", "mode", "variant", "layout")
 VARIANTS: Mapping[str, str] = {
     "amp": "parameters in fp32, forward and loss under autocast to fp16 or bf16, layer and group "
