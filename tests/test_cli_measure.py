@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def call(*arguments: str, capsys) -> tuple[int, str, str]:
     return status, out, err
 
 
-def test_a_grid_becomes_rows_that_import(at_hand, capsys):
+def test_a_grid_becomes_rows_that_import(at_hand, monkeypatch, capsys):
     (at_hand / "grid.csv").write_text("kind,dtype,numel\nadd,fp32,4096\nrelu,bf16,4096\n")
     fast = ("--out", "mine/rows.parquet", "--threads", "1", "--seconds", "0.001")
     status, out, err = call("measure", "--kernels", "grid.csv", *fast, capsys=capsys)
@@ -43,10 +44,15 @@ def test_a_grid_becomes_rows_that_import(at_hand, capsys):
     assert status == 2 and "--resume" in err
     status, out, _ = call("measure", "--kernels", "grid.csv", *fast, "--resume", capsys=capsys)
     assert status == 0 and "2 rows of 2 points" in out
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    other = [*fast[:2], "--threads", "2", "--resume"]
+    status, _, err = call("measure", "--kernels", "grid.csv", *other, capsys=capsys)
+    assert status == 2 and "with threads 1, this is 2: name another file" in err
 
 
-def test_a_program_becomes_a_step_and_the_kernels_inside(at_hand, capsys):
+def test_a_program_becomes_a_step_and_the_kernels_inside(at_hand, monkeypatch, capsys):
     (at_hand / "own.py").write_text(PROGRAM)
+    monkeypatch.setattr("predictor.traces.measure.steps.APART", math.inf)
     status, out, _ = call(
         "measure", "own.py:program", "--train", "--optimizer", "sgd", "--out", "mine/step.parquet",
         "--as", "amd-epyc-9004-2vcpu", "--threads", "1", "--seconds", "0.05", capsys=capsys,

@@ -40,7 +40,7 @@ from predictor.traces.measure.trace_file import write_trace
 
 logger = logging.getLogger("measure_device")
 
-KERNEL_LIMITS = Limits(seconds=0.04, warmup_seconds=0.01)
+KERNEL_LIMITS = Limits(seconds=0.04, warmup_seconds=0.01, passes=1)
 STEP_LIMITS = Limits(seconds=0.4)
 RESERVE_SECONDS = 15.0
 """Kept for writing files and for the last thing begun."""

@@ -63,11 +63,14 @@ def import_(
         return
     if device is not None:
         raise DataError(f"--device is for profiler traces (kineto); {source} names its devices")
+    from predictor.traces.import_folder import REJECTS
     from predictor.traces.sources.registry import expected_rows, import_source
 
     with row_progress(f"importing {source}", expected_rows(source, folder)) as progress:
         report = import_source(source, folder, out, progress=progress)
     say(str(report))
+    if not report.devices:
+        raise DataError(f"{folder}: no row was kept; {out / REJECTS} has the first of each kind")
 
 
 def train(

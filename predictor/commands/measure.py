@@ -119,7 +119,8 @@ def _step_text(key: str, measured: MeasuredStep) -> str:
         + ", ".join(f"{name} {us / wall:.1%}" for name, us in sums.items()),
     ]
     if parts.closure == parts.closure:
-        lines.append(f"  together {parts.closure:+.1%} of the step that nothing watched")
+        written = "" if measured.kernels else ": too far apart, the kernels inside are not written"
+        lines.append(f"  together {parts.closure:+.1%} of the step that nothing watched{written}")
     for name, count in parts.not_seen.items():
         lines.append(f"  not seen: {count} {name}")
     return "\n".join(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import logging
 import shlex
@@ -53,13 +54,15 @@ def train(
     last epoch. The same recipe, data, seed and thread count give the same weights.
 
     Raises:
-        RecipeError: the recipe is wrong, or `out_dir` holds a run of another recipe or data.
+        RecipeError: the recipe is wrong, names a misspelt flag, or `out_dir` holds a run of another
+            recipe or data.
         DataError: the data cannot be read or holds no training rows.
     """
     recipe = load_recipe(recipe_path, overrides)
     if overrides and "name" not in overrides:
         recipe = recipe.model_copy(update={"name": f"{recipe.name}-modified"})
     data = load_data(recipe, data_dirs)
+    _check_flags(recipe, data)
     split = device_split(recipe.split, devices_of(data))
     data = training_rows(data, split, recipe.parts)
     rows = trained_rows(data, recipe, split)
@@ -79,6 +82,19 @@ def train(
         out_dir / RELEASE_FOLDER, config=_config(recipe, learned, fitted, held_out, facts),
         tensors=_tensors(nets, fitted), metrics=metrics, card=card, overwrite=True,
     )  # fmt: skip
+
+
+def _check_flags(recipe: Recipe, data: Imported) -> None:
+    """Refuse a flag that is nearly one of the rows': they would be trained on.
+
+    Raises:
+        RecipeError: a name in `exclude_flags` looks misspelt.
+    """
+    there = {str(f) for t in (data.kernels, data.steps, data.ops) for f in t["flag"].unique() if f}
+    for name in recipe.exclude_flags:
+        near = difflib.get_close_matches(name, there - set(recipe.exclude_flags), 1, 0.8)
+        if name not in there and near:
+            raise RecipeError(f"exclude_flags: no row has the flag {name!r}; {near[0]!r} is meant?")
 
 
 def _remake(recipe_path: Path, name: str, overrides: Mapping[str, str]) -> str:

@@ -12,7 +12,7 @@ file, row, column, value and rule; the others stay.
 | `latency_not_plausible` | a time is below 0.1 us or above 1e9 us (ops and predictions: below 0) |
 | `dimension_not_plausible` | a dimension of the op is below 1 (flags and tensors read: below 0) |
 | `work_not_plausible` | FLOPs, bytes or repetitions are negative |
-| `count_not_plausible` | a count of devices, ranks, samples, runs, tokens or pixels is below 1 |
+| `count_not_plausible` | a count (devices, samples, tokens, …) is below 1 or not whole |
 | `reading_not_plausible` | a spread, a power limit or a clock is outside of `READINGS` |
 | `dtype_not_supported` | the device has no hardware path for a matrix product of the dtype |
 """
@@ -125,7 +125,9 @@ def _findings(
         if column in numbers:
             yield "work_not_plausible", column, numbers[column] < 0
     for column in set(_COUNTS) & set(numbers):
-        bad = (numbers[column] < 1) | (numbers[column] > DIM_LIMIT)
+        values = numbers[column]
+        part = np.isfinite(values) & (values != np.floor(values))
+        bad = part | (values < 1) | (values > DIM_LIMIT)
         yield "count_not_plausible", column, bad
     for column in set(READINGS) & set(numbers):
         low, high = READINGS[column]

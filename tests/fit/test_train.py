@@ -17,8 +17,10 @@ from predictor.checkpoint import CONFIG_KEYS, FILES, Release, load_release
 from predictor.errors import CheckpointError, DataError, RecipeError
 from predictor.features.columns import COLUMNS
 from predictor.fit import train as training
+from predictor.fit.data import load_data
 from predictor.fit.module import LatencyTraining
-from predictor.fit.train import train
+from predictor.fit.recipe import recipe_of
+from predictor.fit.train import _check_flags, train
 from predictor.graph.ops import TOKENS
 from predictor.nn.latency import load_predictor
 
@@ -241,6 +243,15 @@ def test_a_folder_of_other_features_is_refused(
     monkeypatch.setattr(training, "columns_hash", lambda: "0" * 16)
     with pytest.raises(RecipeError, match="holds a run of another"):
         train_once("run")
+
+
+def test_a_misspelt_flag_is_refused(train_once: TrainOnce, data_dir: Path) -> None:
+    data = load_data(recipe_of({"name": "a"}, "test"), [data_dir])
+    data.kernels.loc[0, "flag"] = "throttled"
+    for name, near in (("throtled", "'throttled' is meant"), ("Throttled", "'throttled'")):
+        with pytest.raises(RecipeError, match=near):
+            _check_flags(recipe_of({"name": "a", "exclude_flags": [name]}, "test"), data)
+    _check_flags(recipe_of({"name": "a", "exclude_flags": ["throttled", "noisy"]}, "test"), data)
 
 
 def test_no_training_rows_is_a_line(train_once: TrainOnce, layout: Any, tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ def data(sample):
         ("steps", "latency_us", -1.0, "latency_not_plausible"),
         ("steps", "forward_us", np.inf, "not_a_number"),
         ("steps", "batch", 0, "count_not_plausible"),
+        ("steps", "batch", 3.7, "count_not_plausible"),
         ("kernels", "ranks_per_node", 0.0, "count_not_plausible"),
         ("steps", "mode", "tune", "unknown_mode"),
         ("ops", "forward_us", -1.0, "latency_not_plausible"),

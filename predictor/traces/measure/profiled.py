@@ -1,6 +1,6 @@
 """Steps under torch.profiler, as trees of framework calls with their times.
 
-The profiler takes time for each call that it sees, about a microsecond. That time is spent around
+The profiler takes time for each call that it sees, up to a microsecond. That time is spent around
 the call: a call's own duration is sound, but the time of a call that makes other calls holds what
 the profiler took for these. `call_cost_us` is this time a call, measured on a program of its own;
 it is taken off by the number of calls inside.
@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 from torch._C._autograd import DeviceType as EventDevice
 from torch.profiler import ProfilerActivity, profile, record_function
 
@@ -52,53 +51,57 @@ class CallNode:
         return found
 
 
-def call_cost_us(repeats: int = 5, steps: int = 8) -> float:
+def call_cost_us(pairs: int = 9) -> float:
     """What the profiler takes for one call, microseconds (CPU).
 
-    From training steps of a small encoder layer, whose thousand short calls are as mixed as those
-    of any program, with the profiler and without, in turn.
+    From a chain of calls on a few numbers and its gradient, which no second thread helps with: with
+    the profiler and without, in turn.
 
     Args:
-        repeats: turns.
-        steps: steps of a turn.
+        pairs: turns; their median counts.
     """
-    module = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
-    x = torch.randn(2, 8, 32)
-    updater = torch.optim.AdamW(module.parameters())
+    start = torch.ones(8, 8, requires_grad=True)
 
     def run() -> float:
-        start = time.perf_counter_ns()
-        for _ in range(steps):
-            updater.zero_grad()
-            module(x).mean().backward()
-            updater.step()
-        return (time.perf_counter_ns() - start) * 1e-3
+        before = time.perf_counter_ns()
+        x = start
+        for _ in range(200):
+            x = (x * 1.01).relu().view(64).view(8, 8)
+        x.sum().backward()
+        return (time.perf_counter_ns() - before) * 1e-3
 
     run()
-    plain, seen, calls = [], [], 0
-    for _ in range(repeats):
-        plain.append(run())
+    longer, calls = [], 0
+    for _ in range(pairs):
+        plain = run()
         with profile(activities=[ProfilerActivity.CPU]) as watched:
-            seen.append(run())
-        calls = len(watched.events())
-    return max(0.0, float(np.median(seen) - np.median(plain)) / calls)
+            longer.append(run() - plain)
+        calls = calls or len(watched.events())
+    return max(0.0, float(np.median(longer))) / calls
 
 
-def profiled_step(program: RealProgram, device: DeviceType, *, shapes: bool) -> CallNode:
+def profiled_step(
+    program: RealProgram, device: DeviceType, *, shapes: bool, settle: bool = False
+) -> CallNode:
     """One step under the profiler.
 
     Args:
         program: whose step.
         device: `cpu` or `cuda`.
         shapes: whether to tell the shapes of operands, which takes longer.
+        settle: run a step under the profiler before the one that counts: starting it empties the
+            caches, which a short step feels.
     """
     activities = [ProfilerActivity.CPU]
     if device == "cuda":
         activities.append(ProfilerActivity.CUDA)
-    with profile(activities=activities, record_shapes=shapes) as seen, record_function(STEP):
-        program.step(lambda phase: record_function(_MARK + phase))
-        if device == "cuda":
-            torch.cuda.synchronize()
+    with profile(activities=activities, record_shapes=shapes) as seen:
+        if settle:
+            program.step()
+        with record_function(STEP):
+            program.step(lambda phase: record_function(_MARK + phase))
+            if device == "cuda":
+                torch.cuda.synchronize()
     return call_tree(seen.events())
 
 

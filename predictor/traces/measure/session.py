@@ -104,7 +104,7 @@ class MeasureSession:
             facts: what the file tells of them.
 
         Raises:
-            DataError: the file is there already.
+            DataError: the file is there already, or is of another device or number of threads.
         """
         rows = self._file("kernels", facts, self.out)
         whole = KernelRun(self.device, rows, self.limits, self.deadline).run(points)
@@ -147,6 +147,12 @@ class MeasureSession:
 
     def _file(self, table: str, facts: Mapping[str, Any], path: Path) -> RowsFile:
         rows = RowsFile(path, table, resume=self.resume)
+        for name, here in (("device", self.device.device.id), ("threads", self.device.threads)):
+            before = rows.facts.get(name, here)
+            if before != here:
+                raise DataError(
+                    f"{path} was measured with {name} {before}, this is {here}: name another file"
+                )
         now = readings(self.device.type)
         rows.facts |= {
             **facts, "device": self.device.device.id, "threads": self.device.threads,

@@ -35,11 +35,16 @@ from predictor.traces.measure.timer import NORMAL_MAD, Limits, Timing
 
 logger = logging.getLogger(__name__)
 
-LEAST_PROFILED, MOST_PROFILED = 5, 9
+LEAST_PROFILED, MOST_PROFILED = 5, 25
+SHORT_US = 20_000.0
+"""Steps below run once more before each that counts, watched or not: reading the profiler's events
+empties the caches."""
 SEVERAL = "several_kernels"
 """Flag of a row whose time is that of a call which launches more kernels than the one it names."""
 CLOSED = 0.05
 """Largest `closure` of a step whose parts are taken to be its parts; above it the step is noisy."""
+APART = 0.25
+"""`closure` above which the times inside say nothing: no rows of them are written."""
 LISTED = 20
 """Names of unmatched calls that a step tells."""
 
@@ -126,7 +131,7 @@ class StepRun:
         load, timing = watch.look(), clock.samples.timing()
         state = readings(self.device.type)
         kernels, counts, parts = self._kernels(found, shaped, trees, timing, excess)
-        flag = flag_of(timing, self.limits, load, cold=False)
+        flag = flag_of(timing, self.limits, loaded=load is not None and load.disturbed)
         if not flag and abs(parts.closure) > CLOSED:
             flag = NOISY
         shared = {**self.device.facts(), "tf32": "", "clock_mhz": state.clock_mhz,
@@ -135,6 +140,8 @@ class StepRun:
             {**shared, **k, "context": "step", "model": program.name, "flag": k["flag"] or flag}
             for k in kernels
         ]
+        if abs(parts.closure) > APART:
+            rows, counts = [], []
         return MeasuredStep(
             step=self._step_row(program, clock, timing, flag, state), kernels=rows, counts=counts,
             parts=parts, refused=timing.untrusted(self.limits, self.device.clock.resolution_us),
@@ -149,14 +156,17 @@ class StepRun:
             The profiled steps, and by how much they are longer than the step just before, less the
             profiler's time: the median, as a share.
         """
+        short = first_us < SHORT_US and self.device.type == "cpu"
         share = self.limits.seconds * 1e6 / max(1.0, first_us) / LEAST_STEPS
         wanted = int(min(MOST_PROFILED, max(LEAST_PROFILED, share)))
         names = [c.name for c in like.every()]
         trees: list[CallNode] = []
         excess: list[float] = []
         for _ in range(2 * wanted):
+            if short:
+                clock.program.step()
             plain = clock.sample()
-            tree = profiled_step(clock.program, self.device.type, shapes=False)
+            tree = profiled_step(clock.program, self.device.type, shapes=False, settle=short)
             if [c.name for c in tree.every()] == names:
                 trees.append(tree)
                 excess.append((tree.host_us - self.cost_us * tree.calls) / plain - 1)
@@ -272,7 +282,7 @@ def run_tasks(
     *,
     deadline: float | None = None,
 ) -> bool:
-    """Measure every step that is not done; flagged ones once more at the end.
+    """Measure every step that is not done; flagged ones again at the end, twice at most.
 
     Args:
         run: on the device.
@@ -285,7 +295,7 @@ def run_tasks(
         Whether all were reached before the deadline.
     """
     try:
-        for again in (False, True):
+        for again in (False, True, True):
             for number, task in enumerate(tasks, 1):
                 flags = {str(row.get("flag", "")) for row in steps.rows_of(task.key)}
                 if steps.done(task.key) and not (again and flags & {OTHER_LOAD, NOISY}):

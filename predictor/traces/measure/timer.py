@@ -11,7 +11,7 @@ import gc
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, TypeAlias
 
@@ -51,8 +51,20 @@ class Limits:
     refused: float = 0.5
     """Spread over the median above which a number is not written."""
     seconds: float = 0.15
-    """Sampling time of one call; `LEAST_SAMPLES` are taken in any case."""
+    """Sampling time of one call over all passes; `LEAST_SAMPLES` are taken in each in any case."""
     warmup_seconds: float = 0.02
+    """Of all passes together."""
+    passes: int = 3
+    """How often a kernel is visited, with other work between: what disturbs a machine for seconds
+    then meets one pass of a kernel and not all of them."""
+
+    def of_pass(self) -> Limits:
+        """The limits of one visit."""
+        return replace(
+            self,
+            seconds=self.seconds / self.passes,
+            warmup_seconds=self.warmup_seconds / self.passes,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +189,42 @@ def timing_of(samples: Sequence[float], calls: int) -> Timing:
         median_us=median, spread_us=NORMAL_MAD * deviation, half_width=half_width(samples),
         samples=len(samples), calls=calls,
     )  # fmt: skip
+
+
+def together(passes: Sequence[Timing]) -> Timing:
+    """One timing of several passes: the passes of the majority that lie closest together.
+
+    A disturbance moves a whole pass, mostly up; the shortest interval that holds more than half of
+    the medians is without it (half-sample mode, Robertson and Cryer, JASA 69, 1974).
+
+    Args:
+        passes: at least one.
+
+    Returns:
+        The middle of that interval; the spread inside a pass or between these passes, whichever is
+        larger; the interval's half-width likewise; the mean calls of a sample.
+    """
+    ordered = sorted(passes, key=lambda t: t.median_us)
+    most = len(ordered) // 2 + 1
+    at = min(
+        range(len(ordered) - most + 1),
+        key=lambda i: ordered[i + most - 1].median_us - ordered[i].median_us,
+    )
+    chosen = ordered[at : at + most]
+    medians = [t.median_us for t in chosen]
+    middle = float(np.median(medians))
+    apart = (medians[-1] - medians[0]) / 2
+    samples = sum(t.samples for t in passes)
+    return Timing(
+        median_us=middle,
+        spread_us=max(float(np.median([t.spread_us for t in chosen])), apart),
+        half_width=max(
+            float(np.median([t.half_width for t in chosen])),
+            apart / middle if middle > 0 else math.inf,
+        ),
+        samples=samples,
+        calls=round(sum(t.samples * t.calls for t in passes) / samples),
+    )
 
 
 def half_width(samples: Sequence[float]) -> float:

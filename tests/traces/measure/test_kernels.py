@@ -53,6 +53,12 @@ def run(device, limits, path: Path, points, *, resume=False, watch=None) -> Rows
     return rows
 
 
+def passes_behind(rows: RowsFile) -> int:
+    """Passes behind the first row: each takes seven samples of two calls here."""
+    (row,) = rows.rows_of(POINTS[0].key)
+    return row["repeats"] // 14
+
+
 def test_rows_are_own_rows_that_the_importer_keeps(device, limits, tmp_path):
     run(device, limits, tmp_path / "rows.parquet", POINTS)
     data = merged(parts(tmp_path))
@@ -63,7 +69,7 @@ def test_rows_are_own_rows_that_the_importer_keeps(device, limits, tmp_path):
     assert (rows["latency_us"] == 100.0).all() and (rows["context"] == "isolated").all()
     assert rows["flag"].tolist() == ["", "cold_cache", "", "", ""]
     assert rows["layout"].tolist() == ["", "", "nchw", "", ""]
-    assert (rows["framework"] == "pytorch").all() and (rows["repeats"] == 14).all()
+    assert (rows["framework"] == "pytorch").all() and (rows["repeats"] == 3 * 14).all()
     assert (rows["device"] == "amd-epyc-9004-2vcpu").all()
     linear = rows.iloc[0]
     assert [linear[f"dim_{d}"] for d in ("batch", "m", "n", "k")] == [1, 8, 4, 16]
@@ -71,21 +77,40 @@ def test_rows_are_own_rows_that_the_importer_keeps(device, limits, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("timing", "load", "cold", "flag"),
-    [(STEADY, QUIET, False, ""), (STEADY, QUIET, True, "cold_cache"), (WILD, QUIET, True, "noisy"),
-     (WILD, BUSY, False, "other_load"), (STEADY, None, False, ""),
-     (STEADY, Load(seconds=1.0, other_share=0.0, stolen=0.1), False, "other_load")],
+    ("timing", "loaded", "cold", "flag"),
+    [(STEADY, False, False, ""), (STEADY, False, True, "cold_cache"), (WILD, False, True, "noisy"),
+     (WILD, True, False, "other_load"), (STEADY, True, True, "other_load")],
 )  # fmt: skip
-def test_the_gravest_flag_is_written(limits, timing, load, cold, flag):
-    assert flag_of(timing, limits, load, cold=cold) == flag
+def test_the_gravest_flag_is_written(limits, timing, loaded, cold, flag):
+    assert flag_of(timing, limits, loaded=loaded, cold=cold) == flag
 
 
-def test_disturbed_points_are_measured_again(device, limits, tmp_path):
+@pytest.mark.parametrize(
+    ("load", "disturbed"),
+    [(QUIET, False), (BUSY, True), (Load(seconds=1.0, other_share=0.0, stolen=0.1), True)],
+)
+def test_what_others_compute_disturbs(load, disturbed):
+    assert load.disturbed is disturbed
+
+
+def test_a_point_is_visited_again_until_most_passes_were_quiet(device, limits, tmp_path):
     rows = run(device, limits, tmp_path / "a.parquet", POINTS[:1], watch=Watch(BUSY))
-    assert rows.flags() == {"": 1}
-    watch = Watch(*[BUSY] * (RETRIES + 1))
-    rows = run(device, limits, tmp_path / "b.parquet", POINTS[:1], watch=watch)
+    assert rows.flags() == {"": 1} and passes_behind(rows) == 2  # of three
+    rows = run(device, limits, tmp_path / "b.parquet", POINTS[:1], watch=Watch(BUSY, BUSY))
+    assert rows.flags() == {"": 1} and passes_behind(rows) == 2  # of four
+    watch = Watch(*[BUSY] * (limits.passes + RETRIES))
+    rows = run(device, limits, tmp_path / "c.parquet", POINTS[:1], watch=watch)
     assert rows.flags() == {"other_load": 1}
+
+
+def test_passes_of_a_point_lie_a_block_apart(device, limits, tmp_path, monkeypatch):
+    monkeypatch.setattr("predictor.traces.measure.kernels.BLOCK", 2)
+    visit, seen = KernelRun._visit, []
+    monkeypatch.setattr(
+        KernelRun, "_visit", lambda self, point: (seen.append(point.kind), visit(self, point))
+    )
+    run(device, limits, tmp_path / "rows.parquet", POINTS[:3])
+    assert seen == ["linear", "add"] * limits.passes + ["conv"] * limits.passes
 
 
 def test_what_cannot_be_measured_is_counted_with_its_reason(device, limits, tmp_path):
@@ -144,15 +169,15 @@ def test_an_interrupted_run_leaves_what_it_has(device, limits, tmp_path, monkeyp
     rows = RowsFile(path, "kernels")
     kernel_run = KernelRun(device, rows, limits)
     kernel_run._watch = Watch()
-    measure, calls = kernel_run._measure, []
+    visit, calls = kernel_run._visit, []
 
-    def interrupted(point: Point, tries: int) -> None:
+    def interrupted(point: Point) -> None:
         calls.append(point)
-        if len(calls) == 3:
+        if len(calls) == 2 * len(POINTS) + 3:  # the third pass of the third point
             raise KeyboardInterrupt
-        measure(point, tries)
+        visit(point)
 
-    monkeypatch.setattr(KernelRun, "_measure", lambda self, *given: interrupted(*given))
+    monkeypatch.setattr(KernelRun, "_visit", lambda self, point: interrupted(point))
     with pytest.raises(KeyboardInterrupt):
         kernel_run.run(POINTS)
     frame, _ = read_rows(path)

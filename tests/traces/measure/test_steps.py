@@ -21,6 +21,12 @@ from predictor.zoo import build
 from predictor.zoo.dlrm import Dlrm, DlrmConfig, clicks
 
 
+@pytest.fixture(autouse=True)
+def any_closure(monkeypatch):
+    """Tests run beside other work, where profiled steps may be far from plain ones."""
+    monkeypatch.setattr("predictor.traces.measure.steps.APART", math.inf)
+
+
 @pytest.fixture(scope="module")
 def run() -> StepRun:
     device = local_device("cpu", name="amd-epyc-9004-2vcpu", threads=1)
@@ -140,3 +146,14 @@ def test_a_step_that_its_parts_do_not_make_up_is_noisy(run, monkeypatch):
         measured = run.measure(classifier("infer"))
         assert measured.step["flag"] == flag
         assert {row["flag"] for row in measured.kernels} == {flag}
+
+
+def test_parts_that_are_far_from_the_step_are_not_written(run, monkeypatch):
+    monkeypatch.setattr("predictor.traces.measure.steps.APART", 0.25)
+    monkeypatch.setattr("predictor.traces.measure.steps.flag_of", lambda *given, **named: "")
+    sample = StepRun._sample
+    for excess, written in ((0.2, True), (0.3, False), (-450.0, False)):
+        monkeypatch.setattr(StepRun, "_sample", lambda *given, e=excess: (sample(*given)[0], e))
+        measured = run.measure(classifier("infer"))
+        assert bool(measured.kernels) is bool(measured.counts) is written
+        assert measured.step["flag"] == "noisy"

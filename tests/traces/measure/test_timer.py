@@ -18,6 +18,7 @@ from predictor.traces.measure.timer import (
     half_width,
     time_calls,
     timing_of,
+    together,
 )
 
 LIMITS = Limits(seconds=30.0, warmup_seconds=0.0)
@@ -77,6 +78,27 @@ def test_half_width_is_half_of_an_order_statistics_interval():
 def test_spread_is_the_standard_deviation_of_normal_samples():
     samples = np.random.default_rng(0).normal(100, 3, 20_000)
     assert timing_of(samples, 1).spread_us == pytest.approx(3, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("medians", "middle", "apart"),
+    [([100.0], 100.0, 0.0), ([100.0, 104.0], 102.0, 2.0), ([100.0, 101.0, 180.0], 100.5, 0.5),
+     ([180.0, 100.0, 178.0], 179.0, 1.0), ([100.0, 300.0, 101.0, 200.0, 102.0], 101.0, 1.0)],
+)  # fmt: skip
+def test_passes_together_are_the_majority_that_agrees(medians, middle, apart):
+    passes = [
+        Timing(median_us=m, spread_us=0.1, half_width=0.001, samples=7, calls=2) for m in medians
+    ]
+    timing = together(passes)
+    assert timing.median_us == pytest.approx(middle)
+    assert timing.half_width == pytest.approx(max(apart / middle, 0.001))
+    assert timing.spread_us == pytest.approx(max(apart, 0.1))
+    assert (timing.samples, timing.calls) == (7 * len(medians), 2)
+
+
+def test_a_pass_has_its_part_of_the_time():
+    part = Limits(seconds=0.3, warmup_seconds=0.03, passes=3).of_pass()
+    assert (part.seconds, part.warmup_seconds) == pytest.approx((0.1, 0.01))
 
 
 @pytest.mark.parametrize(
