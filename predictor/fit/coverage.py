@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -11,11 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from predictor.features.columns import NodeFeatures
+from predictor.features.roofline import Roofline
 from predictor.features.table import KernelTable
 from predictor.graph.ops import TOKENS
-from predictor.nn.latency import on_native_path, unlearned_us
+from predictor.nn.latency import LatencyPredictor, on_native_path, unlearned_us
 
 Pair = tuple[str, str]
+InRange: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+"""(N,) whether each kernel's features (N, F) lie in the training range of its token (N,)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +60,19 @@ def coverage_of(table: KernelTable, features: NodeFeatures) -> Coverage:
         native_N=on_native_path(table, roof.path),
         assumed_us_N3=torch.from_numpy(unlearned_us(table, roof.base_us).astype(np.float32)),
     )  # fmt: skip
+
+
+def range_of(predictor: LatencyPredictor) -> InRange:
+    """`LatencyPredictor.in_range` of features that stand in samples."""
+    unread: dict[str, Any] = {field.name: np.zeros(0) for field in fields(Roofline)}
+
+    def in_range(x_NF: Tensor, token_N: Tensor) -> Tensor:
+        features = NodeFeatures(
+            x=x_NF.numpy(), token=token_N.numpy(), roofline=Roofline(**unread)
+        )  # fmt: skip
+        return torch.from_numpy(predictor.in_range(features))
+
+    return in_range
 
 
 def joined(parts: Sequence[Coverage]) -> Coverage:

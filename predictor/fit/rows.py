@@ -4,6 +4,9 @@
 |---|---|
 | `learned` | share of the predicted time that the networks speak for; the rest is an assumed
   efficiency of the roofline (label `roofline`) |
+| `in_distribution` | share of the predicted time in kernels that the networks speak for and whose
+  every feature lies within what training saw |
+| `spread_us` | standard deviation that the source states of the measurement, where it does |
 | `label` | `learned`, `roofline`, or `mixed` (a step of both) |
 | `scored` | whether the row counts in the tables |
 | `reason` | why there is no prediction, or why the row is not scored; else empty |
@@ -22,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.fit.baselines import BoostedTrees
+from predictor.fit.coverage import range_of
 from predictor.fit.crossval import NODE_OP_CLASS
 from predictor.fit.module import op_device_us
 from predictor.fit.recipe import Recipe
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
 
 KERNEL_FACTS: tuple[str, ...] = (
     "row_id", "device", "op", "dtype", "scheme", "phase", "flag", "context", "latency_us",
+    "spread_us",
 )  # fmt: skip
 
 
@@ -87,7 +92,9 @@ def score(
     if len(suite.data.kernels):
         parts.append(_kernel_rows(predictor, suite, trees, recipe, trained))
     if suite.steps is not None:
-        ops, totals = score_steps(predictor.networks, suite.steps, predictor.learned)
+        ops, totals = score_steps(
+            predictor.networks, suite.steps, predictor.learned, range_of(predictor)
+        )  # fmt: skip
         fitted = steps_to_learn_from(suite, recipe) if trees is not None else None
         if len(ops):
             rows = _op_rows(predictor, suite, suite.steps, ops, trees, peer_ops())
@@ -139,7 +146,7 @@ def _kernel_rows(
     import pandas as pd
 
     samples = suite.kernels
-    found = score_kernels(predictor.networks, samples, predictor.learned)
+    found = score_kernels(predictor.networks, samples, predictor.learned, range_of(predictor))
     found = found.drop(columns=["row_id", "measured_us"])
     found["roofline_us"] = samples.datasheet_us_N.numpy()
     fitted = np.zeros(len(suite.kernel_parts), dtype=bool)
@@ -208,5 +215,7 @@ def _with_steps(
 
 def baselines_of(rows: pd.DataFrame) -> Sequence[str]:
     """Names of the baseline columns present."""
-    own = {"measured_us", "predicted_us", "lower_us", "upper_us", "base_us", "host_us"}
+    own = {
+        "measured_us", "predicted_us", "lower_us", "upper_us", "base_us", "host_us", "spread_us",
+    }  # fmt: skip
     return [c.removesuffix("_us") for c in rows.columns if c.endswith("_us") and c not in own]

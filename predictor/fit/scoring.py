@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from predictor.fit.coverage import Pair
+from predictor.fit.coverage import InRange, Pair
 from predictor.fit.model_samples import ModelSamples, batch_of
 from predictor.fit.module import op_device_us, phase_us
 from predictor.fit.samples import KernelSamples, NodeSamples
@@ -29,7 +29,10 @@ MODEL_ROWS = 256
 
 
 def score_kernels(
-    networks: Ensemble, samples: KernelSamples, learned: Collection[Pair] | None = None
+    networks: Ensemble,
+    samples: KernelSamples,
+    learned: Collection[Pair] | None = None,
+    in_range: InRange | None = None,
 ) -> pd.DataFrame:
     """One row a kernel: what its measurement would read, with quantiles (microseconds).
 
@@ -38,6 +41,7 @@ def score_kernels(
         samples: measured kernels.
         learned: (token, dtype) pairs that they speak for; others take the assumed time. All, when
             not given.
+        in_range: what training saw; with it the rows say whether they are `in_distribution`.
     """
     import pandas as pd
 
@@ -54,12 +58,19 @@ def score_kernels(
     device_N3, speaks_N = _device_us(samples, log_ratio, learned)
     with_host = networks.measured_us(device_N3, host_N[:, None])
     read = torch.where(samples.isolated_N[:, None] > 0, with_host, device_N3).numpy()
-    return pd.DataFrame({
+    rows = pd.DataFrame({
         "row_id": samples.row_id, "measured_us": samples.measured_us_N.numpy(),
         "predicted_us": read[:, 1], "lower_us": read[:, 0], "upper_us": read[:, 2],
         "base_us": samples.base_us_N.numpy(), "host_us": host_N.numpy(),
         "learned": speaks_N.float().numpy(),
     })  # fmt: skip
+    if in_range is not None:
+        inside = [
+            in_range(samples.x_NF[at], samples.token_N[at])
+            for at in torch.arange(len(speaks_N)).split(KERNEL_ROWS)
+        ]
+        rows["in_distribution"] = (speaks_N & torch.cat(inside)).float().numpy()
+    return rows
 
 
 def _device_us(
@@ -74,12 +85,15 @@ def _device_us(
 
 
 def score_steps(
-    networks: Ensemble, steps: StepSamples, learned: Collection[Pair] | None = None
+    networks: Ensemble,
+    steps: StepSamples,
+    learned: Collection[Pair] | None = None,
+    in_range: InRange | None = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Op rows (in-step reading with quantiles) and step rows (three phases), microseconds.
 
-    `learned`, as of `score_kernels`; in the rows the share of the predicted device time that the
-    networks speak for.
+    `learned` and `in_range`, as of `score_kernels`; in the rows the share of the predicted device
+    time that the networks speak for, and that of kernels like those of training.
     """
     isolated_N = torch.zeros_like(steps.base_us_N)
     log_ratio = networks.log_ratio(
@@ -95,10 +109,19 @@ def score_steps(
     mid_N = time_N3[:, 1]
     own_N = mid_N * speaks_N
     ops["learned"] = _share(op_device_us(steps, own_N), op_device_us(steps, mid_N))
-    phases, own = (_phases(steps, values) for values in (mid_N, own_N))
-    learned_share = {phase: _share(own[phase], phases[phase]) for phase in PHASES}
+    phases = _phases(steps, mid_N)
+    shares = {"learned": own_N}
+    if in_range is not None:
+        shares["in_distribution"] = own_N * in_range(steps.x_NF, steps.token_N)
+        ops["in_distribution"] = _share(
+            op_device_us(steps, shares["in_distribution"]), op_device_us(steps, mid_N)
+        )  # fmt: skip
+    by_phase = {
+        name: {phase: _share(part, phases[phase]) for phase, part in _phases(steps, of_N).items()}
+        for name, of_N in shares.items()
+    }
     predicted = {phase: phases[phase].numpy() for phase in PHASES}
-    return ops, step_rows(steps.steps, predicted, learned_share)
+    return ops, step_rows(steps.steps, predicted, by_phase)
 
 
 def _phases(steps: StepSamples, kernel_us_N: Tensor) -> dict[str, Tensor]:
@@ -113,7 +136,10 @@ def _share(part: Tensor, whole: Tensor) -> NDArray[np.float32]:
 
 
 def score_models(
-    networks: Ensemble, models: ModelSamples, learned: Collection[Pair] | None = None
+    networks: Ensemble,
+    models: ModelSamples,
+    learned: Collection[Pair] | None = None,
+    in_range: InRange | None = None,
 ) -> pd.DataFrame:
     """One row a whole model: its step time (microseconds), kernels never below their floor.
 
@@ -122,10 +148,11 @@ def score_models(
         models: measured models.
         learned: (token, dtype) pairs that they speak for; others take the assumed time. All, when
             not given. The rows hold the share of the device time that they speak for.
+        in_range: what training saw; with it the rows hold the share of kernels like that.
     """
     speaks_C = None if learned is None else models.coverage.learned(learned)
     assumed_C = models.coverage.assumed_us_N3[:, 1]
-    predicted, shares = [], []
+    predicted, shares, inside = [], [], []
     for rows_B in torch.arange(len(models)).split(MODEL_ROWS):
         batch = batch_of(models, rows_B)
         at = batch.index_C
@@ -139,25 +166,31 @@ def score_models(
             own_C = speaks_C[at]
             time_C = torch.where(own_C, time_C, assumed_C[at])
         time_C = torch.maximum(time_C, models.floor_us_C[at])
-        device_B, own_B = (
+        like_C = (
+            own_C if in_range is None else own_C & in_range(models.x_CF[at], models.token_C[at])
+        )
+        device_B, own_B, like_B = (
             device_us(values, models.count_C[at], batch.row_C, len(rows_B))
-            for values in (time_C, time_C * own_C)
+            for values in (time_C, time_C * own_C, time_C * like_C)
         )
         predicted.append(step_us(device_B, models.host_us_M[rows_B]))
         shares.append(_share(own_B, device_B))
+        inside.append(_share(like_B, device_B))
     rows = models.rows
     keys = ["row_id", "device", "graph", "model", "mode", "batch", "seq"]
     frame: pd.DataFrame = rows[keys].assign(
         phase="total", measured_us=rows["latency_us"], predicted_us=torch.cat(predicted).numpy(),
         learned=np.concatenate(shares),
     )  # fmt: skip
+    if in_range is not None:
+        frame["in_distribution"] = np.concatenate(inside)
     return frame
 
 
 def step_rows(
     steps: pd.DataFrame,
     predicted_us: Mapping[str, NDArray[np.float32]],
-    learned: Mapping[str, NDArray[np.float32]],
+    shares: Mapping[str, Mapping[str, NDArray[np.float32]]],
 ) -> pd.DataFrame:
     """Long format, one row a step and measured phase; inference has no backward row.
 
@@ -166,7 +199,8 @@ def step_rows(
     Args:
         steps: G step rows.
         predicted_us: (G,) by phase.
-        learned: (G,) by phase, the share of the time that the networks speak for.
+        shares: (G,) by column and phase: `learned`, the share of the time that the networks speak
+            for, and the like.
     """
     import pandas as pd
 
@@ -182,7 +216,8 @@ def step_rows(
         part["phase"] = phase
         part["measured_us"] = measured[phase].to_numpy(dtype=float)
         part["predicted_us"] = predicted_us[phase].astype(float)
-        part["learned"] = learned[phase]
+        for column, by_phase in shares.items():
+            part[column] = by_phase[phase]
         parts.append(part[train] if phase == "backward" else part)
     rows = pd.concat(parts, ignore_index=True)
     return rows[rows["measured_us"].notna()].reset_index(drop=True)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.fit.baselines import BoostedTrees, op_sums, weighted_sums
+from predictor.fit.coverage import range_of
 from predictor.fit.model_baselines import model_baselines
 from predictor.fit.model_samples import banks_of, in_bank
 from predictor.fit.recipe import Recipe
@@ -26,7 +27,7 @@ PUBLISHED = {p: f"{p}_published" if p == "roofline" else p for p in PEERS}
 """Name of a peer's published prediction among the baselines."""
 STEP_FACTS: tuple[str, ...] = (
     "row_id", "device", "graph", "model", "mode", "batch", "seq", "size", "dtype", "execution",
-    "layout", "framework_version", "flag",
+    "layout", "framework_version", "flag", "spread_us",
 )  # fmt: skip
 NO_PEER = "step_without_all_published_predictions"
 NO_PART = "step_in_no_part_of_the_split"
@@ -111,7 +112,7 @@ def model_rows(
     models = suite.models
     if models is None:
         return None
-    found = score_models(predictor.networks, models, predictor.learned)
+    found = score_models(predictor.networks, models, predictor.learned, range_of(predictor))
     scales = predictor.calibration["step"]
     half = np.array([
         float(scales["seen" if known else "unseen"]["total"])

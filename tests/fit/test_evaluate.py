@@ -7,6 +7,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,16 @@ from rich.console import Console
 
 from predictor.checkpoint import load_release, save_release
 from predictor.errors import CheckpointError, DataError, RecipeError
+from predictor.fit.coverage import range_of
+from predictor.fit.data import load_data
 from predictor.fit.evaluate import Evaluation, evaluate
 from predictor.fit.groups import score_group, summarise
+from predictor.fit.recipe import Recipe
 from predictor.fit.rows import ScoredRows
+from predictor.fit.samples import kernel_samples
+from predictor.fit.scoring import score_kernels, score_steps
+from predictor.fit.step_samples import step_samples
+from predictor.nn.latency import load_predictor
 
 KEYS = {
     "device", "target", "op_class", "phase", "mode", "n", "n_predicted", "mape", "median_ape",
@@ -541,3 +549,31 @@ def test_devices_and_flags_that_a_reader_must_know_of(release: Path, tmp_path: P
     assert "devices that tiny-v1 was not trained on: intel-xeon-phi-7250, nvidia-a40" in notes
     assert "tiny-v1 learned from GPUs; figures for intel-xeon-phi-7250 extrapolate" in notes
     assert any("rows with a flag are among these" in n and "1 below_floor" in n for n in notes)
+
+
+def test_rows_tell_how_much_of_their_time_is_like_training(release: Path, data_dir: Path) -> None:
+    """In a training range that holds all, all that was learned is; in an empty one nothing is."""
+    predictor = load_predictor(load_release(release))
+    wide = np.full_like(predictor.range_low_TF, np.inf)
+    for low, high, share in ((-wide, wide, "learned"), (wide, -wide, None)):
+        known = replace(predictor, range_low_TF=low, range_high_TF=high)
+        kernels = kernel_samples(
+            load_data(Recipe(name="a"), [data_dir]).kernels, known.networks.devices
+        )
+        found = [score_kernels(known.networks, kernels, frozenset(), range_of(known))]
+        assert (found[0]["in_distribution"] == 0).all()  # nothing was learned
+        found = [score_kernels(known.networks, kernels, known.learned, range_of(known))]
+        data = load_data(Recipe(name="a"), [data_dir])
+        steps = step_samples(data, data.steps, known.networks.devices)
+        found += score_steps(known.networks, steps, known.learned, range_of(known))
+        for rows in found:
+            expected = rows[share] if share else 0.0
+            np.testing.assert_allclose(rows["in_distribution"], expected)
+
+
+def test_training_rows_are_like_training_and_spread_is_no_baseline(whole: Evaluation) -> None:
+    rows = whole.scored.rows
+    assert (rows.loc[rows["trained"] & (rows["mode"] == "isolated"), "in_distribution"] == 1).all()
+    assert (rows["in_distribution"] <= rows["learned"] + 1e-6).all()
+    assert {"spread_us"} <= set(rows.columns)
+    assert all("spread" not in g["baselines"] for g in whole.groups)

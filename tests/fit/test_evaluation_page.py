@@ -30,7 +30,10 @@ def test_every_key_of_the_report_and_of_its_groups_is_named(whole: Evaluation) -
 
 
 def test_columns_that_judge_a_row_are_named(whole: Evaluation) -> None:
-    judged = {"learned", "label", "part", "seen", "trained", "fitted", "scored", "reason"}
+    judged = {
+        "learned", "in_distribution", "spread_us", "label", "part", "seen", "trained", "fitted",
+        "scored", "reason",
+    }  # fmt: skip
     assert judged <= set(whole.scored.rows.columns) & WORDS
     assert {*whole.scored.rows["label"]} <= WORDS
 
