@@ -310,7 +310,7 @@ def test_flags_that_do_not_work_yet(
     "call",
     [
         "plan gpt2 --device nvidia-t4 --gpus 8", "measure gpt2 --suggest 5 --out rows.parquet",
-        "tune recipe.toml", "calibrate --device nvidia-t4 --rows r --out d",
+        "calibrate --device nvidia-t4 --rows r --out d",
         "transfer-report --data d", "estimate gpt2 --device nvidia-t4 --dtype fp8",
         *(f"evaluate {suite} --data d" for suite in LATER_SOURCES),
         *(f"import {source} d --out o" for source in LATER_SOURCES),

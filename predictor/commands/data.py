@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -55,7 +55,7 @@ def import_(
 ) -> None:
     """Public traces to the one schema (Parquet); prints what was kept and dropped, and why."""
     _check_source(source)
-    _check_exists([folder])
+    check_exists([folder])
     if source == "kineto":
         from predictor.commands.kineto import import_traces
 
@@ -77,19 +77,13 @@ def train(
     recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="Recipe (TOML).")],
     data: options.Data,
     out: Annotated[Path, typer.Option("--out", metavar="RUN", help="Folder of the run.")],
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override a value; may be repeated."),
-    ] = None,
+    set_: options.Set = None,
 ) -> None:
     """Train a network; a run that was stopped goes on at its last finished epoch."""
-    overrides = _overrides(set_ or [])
-    if not recipe.is_file():
-        raise RecipeError(f"no recipe {str(recipe)!r}; recipes stand in training/recipes/*.toml")
-    _check_exists(data)
-    _check_train_extra("train")
-    logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", module=r"lightning\..*")
+    overrides = overrides_of(set_ or [])
+    check_recipe(recipe)
+    check_exists(data)
+    check_train_extra("train", ("lightning", "sklearn"))
     from predictor.fit.train import train as run_training
 
     release = run_training(recipe, data, out, overrides, progress=sys.stderr.isatty())
@@ -113,8 +107,8 @@ def evaluate(
     refuse_given(adapter=adapter)
     check_files(json=json, rows=rows)
     _check_source(suite)
-    _check_exists(data)
-    _check_train_extra("evaluate")
+    check_exists(data)
+    check_train_extra("evaluate", ("lightning", "sklearn"))
     from predictor.fit.evaluate import evaluate as run_evaluation
 
     with row_progress(f"evaluating {suite}", None) as progress:
@@ -127,8 +121,12 @@ def evaluate(
         show(result.view(), WIDE)
 
 
-def _overrides(settings: list[str]) -> dict[str, str]:
-    """`key=value` texts as a mapping."""
+def overrides_of(settings: Sequence[str]) -> dict[str, str]:
+    """`key=value` texts as a mapping.
+
+    Raises:
+        RecipeError: a text is not of that form.
+    """
     found: dict[str, str] = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
@@ -146,17 +144,38 @@ def _check_source(name: str) -> None:
         raise DataError(f"no source {name!r}; known: {known}")
 
 
-def _check_train_extra(command: str) -> None:
-    """Training and its baselines need packages that the core installation leaves out."""
-    missing = [name for name in ("lightning", "sklearn") if find_spec(name) is None]
+def check_train_extra(command: str, packages: Sequence[str]) -> None:
+    """Refuse a command whose packages the core installation leaves out; quiet those that are there.
+
+    Raises:
+        MissingExtraError: names what is missing and what brings it.
+    """
+    missing = [name for name in packages if find_spec(name) is None]
     if missing:
         raise MissingExtraError(
             f"`predictor {command}` needs {' and '.join(missing)}, which the `train` extra brings: "
             "pip install -c constraints.txt -e '.[train]'"
         )
+    logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", module=r"lightning\..*")
 
 
-def _check_exists(paths: list[Path]) -> None:
+def check_recipe(recipe: Path) -> None:
+    """Refuse a recipe that is not there.
+
+    Raises:
+        RecipeError: no such file.
+    """
+    if not recipe.is_file():
+        raise RecipeError(f"no recipe {str(recipe)!r}; recipes stand in training/recipes/*.toml")
+
+
+def check_exists(paths: Sequence[Path]) -> None:
+    """Refuse a folder or file that is not there.
+
+    Raises:
+        DataError: the first one missing.
+    """
     for path in paths:
         if not path.exists():
             raise DataError(f"no folder or file {str(path)!r}; give the data as published")

@@ -19,7 +19,6 @@ INSTEAD: Mapping[str, str] = {
     "--perfetto": "--json FILE writes every kernel group",
     "plan": "`predictor estimate` and `predictor compare` work on one device",
     "--suggest": "--kernels GRID measures a grid of your choice",
-    "tune": "`predictor train RECIPE --set key=value` trains one configuration",
     "calibrate": "`predictor estimate --device my.toml` predicts from a datasheet",
     "transfer-report": "`predictor evaluate neusight --data DIR` scores unseen devices",
 }
@@ -29,7 +28,6 @@ _Rest = Annotated[list[str] | None, typer.Argument(hidden=True)]
 _ANY = {"allow_extra_args": True, "ignore_unknown_options": True}
 _COMMANDS: Mapping[str, str] = {
     "plan": "rank parallel plans for several devices",
-    "tune": "search a recipe's settings",
     "calibrate": "fit a device adapter on a few measurements",
     "transfer-report": "how predictions carry over to unseen devices",
 }

@@ -67,6 +67,10 @@ Data = Annotated[
     list[Path],
     typer.Option("--data", metavar="DIR", help="Folder of source folders; may be repeated."),
 ]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a value; may be repeated."),
+]
 
 CHECKPOINT_DEFAULT = DEFAULT_CHECKPOINT
 

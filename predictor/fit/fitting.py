@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import pickle
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from predictor.errors import CheckpointError
@@ -26,6 +28,7 @@ from predictor.nn.latency_net import LatencyNet, NetConfig
 
 if TYPE_CHECKING:
     from predictor.fit.lightning_api import Callback, Trainer
+    from predictor.fit.module import LatencyTraining
 
 logger = logging.getLogger(__name__)
 
@@ -94,15 +97,39 @@ def net_config(recipe: Recipe, hosts: int) -> NetConfig:
     )  # fmt: skip
 
 
+AfterEpoch = Callable[[int, Sequence[LatencyNet]], None]
+"""Told how many epochs are done and the networks as they are then, ready to predict."""
+
+
 def fit_networks(
-    recipe: Recipe, data: FitData, folder: Path | None, *, progress: bool
+    recipe: Recipe,
+    data: FitData,
+    folder: Path | None,
+    *,
+    progress: bool,
+    after_epoch: AfterEpoch | None = None,
 ) -> list[LatencyNet]:
-    """Train the recipe's networks; with a `folder`, keep `last.ckpt` there and resume from it."""
+    """Train the recipe's networks.
+
+    Args:
+        recipe: sizes and settings.
+        data: what they learn from.
+        folder: keeps `last.ckpt` there and resumes from it; None keeps nothing.
+        progress: a bar; else a logged line an epoch.
+        after_epoch: called in place of both; what it raises ends the fit.
+    """
     with threads(recipe.threads):
-        return _fit(recipe, data, folder, progress=progress)
+        return _fit(recipe, data, folder, progress=progress, after_epoch=after_epoch)
 
 
-def _fit(recipe: Recipe, data: FitData, folder: Path | None, *, progress: bool) -> list[LatencyNet]:
+def _fit(
+    recipe: Recipe,
+    data: FitData,
+    folder: Path | None,
+    *,
+    progress: bool,
+    after_epoch: AfterEpoch | None,
+) -> list[LatencyNet]:
     from predictor.fit.lightning_api import (
         ModelCheckpoint,
         TQDMProgressBar,
@@ -132,7 +159,11 @@ def _fit(recipe: Recipe, data: FitData, folder: Path | None, *, progress: bool) 
         callbacks.append(  # after every epoch, over the last one
             ModelCheckpoint(dirpath=folder, filename="last", enable_version_counter=False)
         )
-    callbacks.append(TQDMProgressBar(refresh_rate=20) if progress else _plain_progress(recipe))
+    progress = progress and after_epoch is None
+    if after_epoch is not None:
+        callbacks.append(_telling(after_epoch))
+    else:
+        callbacks.append(TQDMProgressBar(refresh_rate=20) if progress else _plain_progress(recipe))
     trainer = Trainer(
         max_epochs=recipe.optimizer.epochs, accelerator="cpu", devices=1, logger=False,
         enable_checkpointing=folder is not None, enable_model_summary=False,
@@ -150,11 +181,27 @@ def _fit(recipe: Recipe, data: FitData, folder: Path | None, *, progress: bool) 
     except SystemExit as error:  # how Lightning ends an interrupted run, further ones ignored
         signal.signal(signal.SIGINT, handler)
         raise KeyboardInterrupt from error
-    nets = module.nets()
+    return _ready(module.nets(), module.constant_F)
+
+
+def _ready(nets: list[LatencyNet], constant_F: Tensor) -> list[LatencyNet]:
+    """Networks in evaluation mode, without weights on what did not vary."""
     for net in nets:
-        net.silence(module.constant_F)
+        net.silence(constant_F)
         net.eval()
     return nets
+
+
+def _telling(after_epoch: AfterEpoch) -> Callback:
+    """Calls `after_epoch` with copies: training goes on with what it had."""
+    from predictor.fit.lightning_api import LambdaCallback
+
+    def tell(trainer: Trainer, module: LatencyTraining) -> None:
+        after_epoch(
+            trainer.current_epoch + 1, _ready(copy.deepcopy(module.nets()), module.constant_F)
+        )
+
+    return LambdaCallback(on_train_epoch_end=tell)
 
 
 def _plain_progress(recipe: Recipe) -> Callback:

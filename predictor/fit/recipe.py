@@ -7,9 +7,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from predictor.errors import RecipeError
+from predictor.fit.search_space import Space, check_space
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -83,6 +91,8 @@ class Recipe(_Strict):
     optimizer: OptimizerRecipe = OptimizerRecipe()
     loss: LossRecipe = LossRecipe()
     calibration: CalibrationRecipe = CalibrationRecipe()
+    tune: Space = {}
+    """What `predictor tune` may change: `section.name` to a range or to choices. Trains nothing."""
 
     @field_validator("sources")
     @classmethod
@@ -91,6 +101,15 @@ class Recipe(_Strict):
         if len(set(sources)) < len(sources):
             raise ValueError("each source once")
         return sources
+
+    @model_validator(mode="after")
+    def _searchable(self) -> Recipe:
+        check_space(self, self.tune)
+        return self
+
+    def resolved(self) -> dict[str, Any]:
+        """Every value that decides a training run, as plain values."""
+        return self.model_dump(mode="json", exclude={"tune"})
 
 
 def load_recipe(path: Path, overrides: Mapping[str, str] | None = None) -> Recipe:
@@ -122,7 +141,10 @@ def recipe_of(values: object, where: str) -> Recipe:
         if first["type"] == "extra_forbidden":
             known = ", ".join(_fields(first["loc"][:-1]))
             raise RecipeError(f"{where}: unknown key {key!r}; known there: {known}") from error
-        raise RecipeError(f"{where}: {key}: {first['msg']} (got {first['input']!r})") from error
+        text = first["msg"].removeprefix("Value error, ")
+        if not key:  # of the recipe as a whole: the message says what and where
+            raise RecipeError(f"{where}: {text}") from error
+        raise RecipeError(f"{where}: {key}: {text} (got {first['input']!r})") from error
 
 
 def _fields(sections: Sequence[int | str]) -> list[str]:

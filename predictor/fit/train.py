@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import logging
 import shlex
 import time
@@ -15,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from predictor.atomic import write_text
 from predictor.checkpoint import Release, save_release
 from predictor.errors import RecipeError
 from predictor.features.columns import COLUMNS, columns_hash
@@ -27,6 +25,7 @@ from predictor.fit.data import devices_of, fit_data, load_data, training_rows, u
 from predictor.fit.fitting import FitData, fit_networks, net_config
 from predictor.fit.metrics import held_out_metrics
 from predictor.fit.recipe import Recipe, load_recipe
+from predictor.fit.run_folder import claim_folder
 from predictor.fit.splits import Split, device_split
 from predictor.fit.trained_rows import trained_rows
 from predictor.graph.ops import OPS, TOKENS
@@ -37,7 +36,6 @@ from predictor.traces.schema import Imported
 logger = logging.getLogger(__name__)
 
 RELEASE_FOLDER = "release"
-RESOLVED = "recipe.json"
 
 
 def train(
@@ -67,7 +65,7 @@ def train(
     data = training_rows(data, split, recipe.parts)
     rows = trained_rows(data, recipe, split)
     facts = {source: rows.facts(source) for source in recipe.sources}
-    _check_run(out_dir, recipe, facts)
+    claim_folder(out_dir, recipe.resolved(), facts)
     start = time.monotonic()
     held_out = cross_validate(recipe, data, split, out_dir, progress=progress)
     fitted = fit_data(data, recipe, split.train, split.backward_factors)
@@ -106,23 +104,6 @@ def _remake(recipe_path: Path, name: str, overrides: Mapping[str, str]) -> str:
     recipe = f"training/recipes/{recipe_path.name}" if own else recipe_path.name
     settings = "".join(f" --set {shlex.quote(f'{k}={v}')}" for k, v in sorted(overrides.items()))
     return f"predictor train {shlex.quote(recipe)} --data DIR --out runs/{name}{settings}"
-
-
-def _check_run(out_dir: Path, recipe: Recipe, facts: Mapping[str, object]) -> None:
-    """A run folder belongs to one recipe, one state of the data and one set of features."""
-    out_dir.mkdir(parents=True, exist_ok=True)
-    resolved = {
-        "recipe": recipe.model_dump(mode="json"), "data": facts, "features": columns_hash()
-    }  # fmt: skip
-    text = json.dumps(resolved, indent=1, sort_keys=True)
-    path = out_dir / RESOLVED
-    if path.is_file() and path.read_bytes() != text.encode():
-        raise RecipeError(
-            f"{out_dir} holds a run of another recipe, other data or other features (see "
-            f"{RESOLVED}); "
-            "give another --out, or remove it"
-        )
-    write_text(path, text)
 
 
 def _tensors(nets: Sequence[LatencyNet], fitted: FitData) -> dict[str, Tensor]:
@@ -191,5 +172,5 @@ def _config(
         "vocabulary": list(TOKENS),
         "calibration": calibrate(held_out, recipe.calibration.level),
         "data": dict(facts),
-        "training": recipe.model_dump(mode="json"),
+        "training": recipe.resolved(),
     }
