@@ -16,7 +16,7 @@ import torch
 from predictor.checkpoint import CONFIG_KEYS, FILES, Release, load_release
 from predictor.errors import CheckpointError, DataError, RecipeError
 from predictor.features.columns import COLUMNS
-from predictor.fit import train as training
+from predictor.fit import run_folder
 from predictor.fit.data import load_data
 from predictor.fit.module import LatencyTraining
 from predictor.fit.recipe import recipe_of
@@ -240,7 +240,7 @@ def test_a_folder_of_other_features_is_refused(
         train_once("run")
     (run / "recipe.json").unlink()
     train_once("run")
-    monkeypatch.setattr(training, "columns_hash", lambda: "0" * 16)
+    monkeypatch.setattr(run_folder, "columns_hash", lambda: "0" * 16)
     with pytest.raises(RecipeError, match="holds a run of another"):
         train_once("run")
 
