@@ -213,10 +213,10 @@ def worst_table(scored: Scored, count: int) -> str:
 
 
 def _what(row: Mapping[str, Any]) -> str:
-    """A step by its model, a kernel by its op, and where it stands if that is told."""
+    """A step by its model, a kernel by its op and what is told of its place and dimensions."""
     if row["kind"] == "step":
         batch = row.get("batch")
         told = f", batch {batch:.0f}" if batch is not None and np.isfinite(batch) else ""
         return f"{row.get('model', 'step')}, {row['mode']}{told}"
-    node = row.get("node_name")
-    return f"{row['op']} {node}" if isinstance(node, str) else str(row["op"])
+    told = (row["op"], row.get("node_name"), row.get("dims"))
+    return " ".join(text for text in told if isinstance(text, str))

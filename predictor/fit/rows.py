@@ -6,6 +6,7 @@
   efficiency of the roofline (label `roofline`) |
 | `in_distribution` | share of the predicted time in kernels that the networks speak for and whose
   every feature lies within what training saw |
+| `dims` | dimensions of a kernel, `m=128 n=64 k=32` |
 | `spread_us` | standard deviation that the source states of the measurement, where it does |
 | `label` | `learned`, `roofline`, or `mixed` (a step of both) |
 | `scored` | whether the row counts in the tables |
@@ -162,6 +163,7 @@ def _kernel_rows(
         target="kernel", op_class=classes, vocabulary_class=classes, scored=True,
         part=suite.kernel_parts, trained=trained.kernels, fitted=fitted,
         reason=np.where(found["predicted_us"].isna(), "no_rate", ""),
+        dims=_dims(suite.data.kernels),
     )  # fmt: skip
     alone = rows["mode"] == "isolated"
     pieces = [
@@ -170,6 +172,19 @@ def _kernel_rows(
         if mask.any()
     ]
     return pd.concat(pieces).sort_index()
+
+
+def _dims(kernels: pd.DataFrame) -> NDArray[np.object_]:
+    """Dimensions of every kernel row in words, in the order of its op; unknown ones left out."""
+    found = np.empty(len(kernels), dtype=object)
+    for op, at in kernels.groupby("op", sort=False).indices.items():
+        names = (*OPS[str(op)].dims, *OPS[str(op)].optional)
+        sizes = kernels.iloc[at][[f"dim_{name}" for name in names]].to_numpy().tolist()
+        found[at] = [
+            " ".join(f"{name}={n}" for name, n in zip(names, row, strict=True) if n >= 0)
+            for row in sizes
+        ]
+    return found
 
 
 def _op_rows(

@@ -577,3 +577,17 @@ def test_training_rows_are_like_training_and_spread_is_no_baseline(whole: Evalua
     assert (rows["in_distribution"] <= rows["learned"] + 1e-6).all()
     assert {"spread_us"} <= set(rows.columns)
     assert all("spread" not in g["baselines"] for g in whole.groups)
+
+
+def test_rows_name_the_dimensions_of_kernels(whole: Evaluation, data_dir: Path) -> None:
+    kernels = load_data(Recipe(name="a"), [data_dir]).kernels.set_index("row_id")
+    rows = whole.scored.rows.set_index("row_id")
+    rows = rows[rows["mode"] == "isolated"]
+    assert len(rows) == 450
+    for row_id, text in rows["dims"].items():
+        told = dict(pair.split("=") for pair in text.split(" "))
+        measured = kernels.loc[row_id].filter(like="dim_")
+        known = measured[measured >= 0]
+        assert {f"dim_{name}": int(n) for name, n in told.items()} == known.to_dict()
+    linear = rows[rows["op"] == "linear"]["dims"]
+    assert linear.str.match(r"batch=1 m=\d+ n=\d+ k=\d+$").all()
