@@ -7,7 +7,7 @@ from typing import Any
 
 from predictor.fit.recipe import Recipe
 from predictor.fit.splits import Split
-from predictor.hardware.catalogue import load_catalogue
+from predictor.hardware.kinds import KIND_NAMES, and_list, kinds_of
 
 LICENCE = "Apache-2.0"
 """Of the weights."""
@@ -22,7 +22,8 @@ KNOWN_FAILURES: Mapping[str, tuple[str, ...]] = {
     ),
 }
 """What is known to go wrong with rows of a source."""
-_KINDS: Mapping[str, str] = {"gpu": "GPUs", "cpu": "CPUs", "tpu": "TPUs"}
+_KINDS: tuple[str, ...] = ("gpu", "cpu", "tpu")
+"""Kinds that a program may be meant for."""
 _MODES: Mapping[str, str] = {"infer": "inference", "train": "training steps"}
 
 
@@ -94,17 +95,20 @@ def _uses(
     facts: Mapping[str, Mapping[str, Any]], learned: Sequence[Sequence[str]]
 ) -> tuple[str, str]:
     """What the checkpoint is for, and what it is not for."""
-    catalogue = load_catalogue()
     ways = _union(facts, "executions") or ["eager"]
-    kinds = {catalogue[d].kind for d in _union(facts, "devices") if d in catalogue}
+    kinds = kinds_of(_union(facts, "devices"))
     modes = [_MODES[m] for m in _union(facts, "modes")] or ["kernels (no whole step trains it)"]
     use = (
         f"- **Use it for** {_and(_by_dtype(learned))} programs of the kernels below, run as "
-        f"{_and(ways)}, on {_and(_KINDS[k] for k in sorted(kinds))}, one device: {_and(modes)}."
+        f"{_and(ways)}, on {kinds.text}, one device: "
+        f"{_and(modes)}."
     )
-    others = [text for kind, text in _KINDS.items() if kind not in kinds]
+    # a device that nothing describes may be of any kind: none is excluded then
+    others = [k for k in _KINDS if k not in kinds.known] if not kinds.undescribed else []
     compiled = [] if "compiled" in ways else ["compiled programs"]
-    beyond = ["several devices", *compiled, *(f"{text} (figures extrapolate)" for text in others)]
+    beyond = [
+        "several devices", *compiled, *(f"{KIND_NAMES[k]} (figures extrapolate)" for k in others)
+    ]  # fmt: skip
     return use, f"- **Not for** {_and(beyond)}."
 
 
@@ -132,15 +136,16 @@ def _split(split: Split, parts: Sequence[str]) -> str:
 
 def _data(facts: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return [
-        f"- **Data** {source}: {fact['kernel_rows']:,} kernel rows, {fact['op_rows']:,} rows of "
-        f"ops inside steps, {fact['step_rows']:,} step rows, sha256 `{fact['sha256'][:16]}…`."
+        f"- **Data** {source}: {_kernel_rows(fact)}, {fact['step_rows']:,} step rows, sha256 "
+        f"`{fact['sha256'][:16]}…`."
         for source, fact in facts.items()
     ]
 
 
 def _failures(recipe: Recipe, facts: Mapping[str, Mapping[str, Any]]) -> list[str]:
     found = [text for source in recipe.sources for text in KNOWN_FAILURES.get(source, ())]
-    if not sum(fact["kernel_rows"] for fact in facts.values()):
+    alone = (f["kernel_rows"] - f.get("in_step_kernel_rows", 0) for f in facts.values())
+    if not sum(alone):
         found.append("No kernel was timed alone: kernel times are what makes whole steps add up.")
     return [
         *found,
@@ -162,11 +167,20 @@ def _union(facts: Mapping[str, Mapping[str, Any]], key: str) -> list[str]:
 
 def _groups(groups: Iterable[object]) -> str:
     return ", ".join(map(str, groups))
+def _kernel_rows(fact: Mapping[str, Any]) -> str:
+    """Rows of kernels and ops; kernels of a source may be timed inside steps as well as alone."""
+    inside = fact.get("in_step_kernel_rows", 0)
+    if not inside:
+        return f"{fact['kernel_rows']:,} kernel rows, {fact['op_rows']:,} rows of ops inside steps"
+    ops = f", {fact['op_rows']:,} of ops inside steps" if fact["op_rows"] else ""
+    alone = fact["kernel_rows"] - inside
+    return f"{alone:,} rows of kernels alone, {inside:,} of kernels inside steps{ops}"
+
+
 
 
 def _and(words: Iterable[str]) -> str:
-    *most, last = [word.replace("_", " ") for word in words] or ["no"]
-    return f"{', '.join(most)} and {last}" if most else last
+    return and_list([word.replace("_", " ") for word in words]) or "no"
 
 
 def _table(metrics: Mapping[str, Any], kind: str, steps: str, kernels: str) -> list[str]:

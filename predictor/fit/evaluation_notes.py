@@ -11,6 +11,7 @@ from predictor.fit.coverage import Coverage, Pair
 from predictor.fit.rows import ScoredRows
 from predictor.fit.suite import Suite
 from predictor.hardware.catalogue import adopted_devices, load_catalogue
+from predictor.hardware.kinds import kinds_of
 from predictor.nn.latency import LatencyPredictor
 
 if TYPE_CHECKING:
@@ -87,11 +88,13 @@ def _devices(predictor: LatencyPredictor, rows: pd.DataFrame) -> Iterator[str]:
     if unseen:
         yield f"devices that {predictor.name} was not trained on: {_named(unseen)}"
     catalogue = {**load_catalogue(), **adopted_devices()}
-    trained = {catalogue[d].kind for d in predictor.networks.devices if d in catalogue}
-    odd = [d for d in sorted(set(rows["device"])) if catalogue[d].kind not in trained]
+    learned = kinds_of(predictor.networks.devices)
+    odd = [
+        d for d in sorted(set(rows["device"]))
+        if d not in predictor.networks.devices and catalogue[d].kind not in learned.known
+    ]  # fmt: skip
     if odd:
-        kinds = " and ".join(sorted(kind.upper() + "s" for kind in trained))
-        yield f"{predictor.name} learned from {kinds}; figures for {_named(odd)} extrapolate"
+        yield f"{predictor.name} learned from {learned.text}; figures for {_named(odd)} extrapolate"
 
 
 def _flags(rows: pd.DataFrame) -> Iterator[str]:

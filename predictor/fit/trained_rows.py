@@ -36,8 +36,9 @@ class TrainedRows:
     def facts(self, source: str) -> dict[str, Any]:
         """What a checkpoint says of one of its sources, as plain values.
 
-        Rows, devices, how programs were run, licences, and a hash of identities and times: it
-        changes with any label, and with nothing that does not train.
+        Rows (of the kernel rows those timed inside steps, where there are any), devices, how
+        programs were run, licences, and a hash of identities and times: it changes with any label,
+        and with nothing that does not train.
         """
         digest = hashlib.sha256()
         tables = dict(self._tables(source))
@@ -47,8 +48,10 @@ class TrainedRows:
                 digest.update("|".join([name, row_id, *(f"{t:.6g}" for t in times)]).encode())
                 digest.update(b"\n")
         measured = [tables["kernels"], tables["steps"]]
+        inside = int((tables["kernels"]["context"] == "step").sum())
         return {
             **{f"{name[:-1]}_rows": len(rows) for name, rows in tables.items()},
+            **({"in_step_kernel_rows": inside} if inside else {}),
             **{
                 f"{column}s": sorted({v for rows in measured for v in rows[column].unique() if v})
                 for column in ("device", "execution", "licence")

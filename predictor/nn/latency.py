@@ -26,6 +26,7 @@ from predictor.features.table import KernelTable, table_from_graph
 from predictor.graph.ir import HALVES, PHASES, KernelGraph
 from predictor.graph.ops import TOKENS
 from predictor.hardware.device import Device, Software
+from predictor.hardware.kinds import kinds_of
 from predictor.hardware.peaks import MATRIX_CLASSES
 from predictor.nn.composition import step_us
 from predictor.nn.ensemble import Ensemble, effect_index, threads
@@ -51,6 +52,7 @@ from predictor.nn.release_parts import (
 Floats = NDArray[np.float64]
 _MEASURING_COLUMNS = np.isin(COLUMNS, ["isolated", "boost_room", "boost_room_x_time"])
 TWIN_HALF: Mapping[str, str] = dict(zip(HALVES, reversed(HALVES), strict=True))
+_RELEASE_COLUMNS = np.isin(COLUMNS, ["release", "scripted_attention"])
 HOST_BOUND = 1.1
 """Ratio of step to device time from which a step is called host-bound."""
 RANGE_SLACK = 0.25
@@ -106,7 +108,8 @@ class LatencyPredictor:
         time = np.where(is_learned[:, None], time, unlearned_us(table, features.roofline.base_us))
         floor = features.roofline.floor_us
         time = np.maximum(time, floor[:, None])
-        inside = is_learned & self.in_range(features)
+        told = software.framework_version is not None
+        inside = is_learned & self.in_range(features, release_known=told)
         phases, step, host = self._compose(graph, table, time, floor, is_learned, known)
         return Prediction(
             kernel_us=time[:, 1], kernel_lower_us=time[:, 0], kernel_upper_us=time[:, 2],
@@ -141,14 +144,21 @@ class LatencyPredictor:
         opaque = op_class_of(table) == "opaque"
         return np.where(learned, "learned", np.where(opaque, "opaque", "roofline")), learned
 
-    def in_range(self, features: NodeFeatures) -> NDArray[np.bool_]:
+    def in_range(self, features: NodeFeatures, *, release_known: bool = True) -> NDArray[np.bool_]:
         """Whether every feature lies within what training saw for the kernel's token.
 
-        How a kernel was measured is no part of it: some tokens were only measured alone.
+        How a kernel was measured is no part of it: some tokens were only measured alone. Neither
+        is the framework's release where nobody told it: its columns hold an assumption then, which
+        lies outside of the rows of any single release.
+
+        Args:
+            features: of the kernels.
+            release_known: whether the framework's release was told.
         """
         low, high = self.range_low_TF[features.token], self.range_high_TF[features.token]
         inside = (features.x >= low) & (features.x <= high)
-        return np.asarray((inside | _MEASURING_COLUMNS).all(axis=1))
+        free = _MEASURING_COLUMNS if release_known else _MEASURING_COLUMNS | _RELEASE_COLUMNS
+        return np.asarray((inside | free).all(axis=1))
 
     def _widened(self, log_ratio: Floats, classes: NDArray[np.str_], known: bool) -> Floats:
         """Quantiles conformalised by op class for devices seen or unseen."""
@@ -187,8 +197,11 @@ class LatencyPredictor:
             found.append(
                 f"{device.id} is not among the measured devices of {self.name}: zero-shot estimate"
             )
-        if device.kind != "gpu":
-            found.append(f"{self.name} learned from GPUs; {device.kind} figures extrapolate")
+            learned = kinds_of(self.networks.devices)
+            if device.kind not in learned.known:
+                found.append(
+                    f"{self.name} learned from {learned.text}; {device.kind} figures extrapolate"
+                )
         return tuple(found)
 
 

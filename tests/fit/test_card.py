@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from predictor.fit.card import KNOWN_FAILURES, card_text
 from predictor.fit.recipe import Recipe
 from predictor.fit.splits import device_split
 from predictor.fit.train import _remake
+from predictor.hardware.catalogue import adopt_device, resolve_device
 
 DEVICES = ["nvidia-rtx-3090", "nvidia-rtx-4090"]
 VISION: dict[str, Any] = {
@@ -65,6 +67,31 @@ def test_a_cpu_that_trained_is_not_excluded() -> None:
     text = card({"deepbench": fact})
     assert "on CPUs and GPUs" in line(text, "- **Use it for**")
     assert "CPU" not in line(text, "- **Not for**")
+
+
+def test_a_device_that_came_with_its_rows_counts_by_its_kind() -> None:
+    adopt_device(replace(resolve_device("intel-xeon-phi-7250"), id="card-cpu"))
+    fact = {**SERVING, "devices": ["card-cpu"], "executions": ["eager"], "modes": ["infer"]}
+    text = card({"own": fact})
+    assert "run as eager, on CPUs, one device: inference." in line(text, "- **Use it for**")
+    assert line(text, "- **Not for**") == (
+        "- **Not for** several devices, compiled programs, GPUs (figures extrapolate) and TPUs "
+        "(figures extrapolate)."
+    )
+    unknown = card({"own": {**fact, "devices": ["nobodys-device"]}})
+    assert "on nobodys-device, one device" in line(unknown, "- **Use it for**")
+    assert "extrapolate" not in line(unknown, "- **Not for**")
+
+
+def test_kernels_timed_inside_steps_are_counted_as_such() -> None:
+    fact = {**SERVING, "kernel_rows": 8_812, "in_step_kernel_rows": 3_750, "step_rows": 100}
+    text = card({"own": fact})
+    assert (
+        "- **Data** own: 5,062 rows of kernels alone, 3,750 of kernels inside steps, 100 step rows"
+    ) in text
+    assert "No kernel was timed alone" not in text
+    inside = card({"own": {**fact, "in_step_kernel_rows": 8_812}})
+    assert "No kernel was timed alone" in inside
 
 
 def test_kernels_by_dtype() -> None:

@@ -46,6 +46,13 @@ def test_counts_by_hand(data: Imported) -> None:
     assert found["modes"] == ["infer", "train"]
 
 
+def test_kernels_timed_inside_steps_are_told_apart(data: Imported) -> None:
+    assert "in_step_kernel_rows" not in facts(data)
+    context = np.where(data.kernels.index < 7, "step", data.kernels["context"])
+    found = facts(changed(data, kernels=data.kernels.assign(context=context)))
+    assert (found["in_step_kernel_rows"], found["kernel_rows"]) == (7, 450)
+
+
 def test_a_device_that_tests_is_not_in_it(data: Imported) -> None:
     found = facts(data, "neusight-protocol")
     assert (found["kernel_rows"], found["op_rows"], found["step_rows"]) == (300, 48, 8)

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from predictor.errors import UnknownRateError, UnsupportedPrecision
+from predictor.features.columns import COLUMNS
 from predictor.graph.ir import Kernel, KernelGraph
 from predictor.graph.ops import OPS
 from predictor.hardware.catalogue import load_catalogue, resolve_device
@@ -316,3 +317,44 @@ def test_every_device_of_the_catalogue_answers_or_says_why(
         except UnsupportedPrecision as error:
             assert device.id in str(error)
     assert answered > 60
+
+
+CPUS = ("intel-xeon-phi-7250", "intel-i9-10940x")
+
+
+def test_what_was_trained_on_decides_what_extrapolates(
+    predictor: LatencyPredictor, step: KernelGraph
+) -> None:
+    cpu, gpu = resolve_device(CPUS[0]), resolve_device(H100)
+    on_gpus = predictor.predict(step, cpu, EAGER).warnings
+    assert any("learned from GPUs; cpu figures extrapolate" in w for w in on_gpus)
+    networks = replace(predictor.networks, devices=CPUS)
+    learned = replace(predictor, networks=networks)
+    assert not any("learned from" in w for w in learned.predict(step, cpu, EAGER).warnings)
+    unseen = learned.predict(step, gpu, EAGER).warnings
+    assert any("learned from CPUs; gpu figures extrapolate" in w for w in unseen)
+    # a device file that is not read here: its kind is not known, its id is said
+    mine = replace(cpu, id="my-cpu")
+    alone = replace(predictor, networks=replace(networks, devices=("my-cpu", "my-other")))
+    assert not any("learned from" in w for w in alone.predict(step, mine, EAGER).warnings)
+    other = alone.predict(step, gpu, EAGER).warnings
+    assert any("learned from my-cpu and my-other; gpu figures extrapolate" in w for w in other)
+
+
+def test_a_release_that_nobody_told_is_no_reason_to_be_out_of_distribution(
+    predictor: LatencyPredictor, step: KernelGraph
+) -> None:
+    low, high = predictor.range_low_TF.copy(), predictor.range_high_TF.copy()
+    at = COLUMNS.index("release")
+    seen = low[:, at] <= high[:, at]
+    low[seen, at] = high[seen, at] = 0.9  # rows of PyTorch 2.13 alone
+    narrow = replace(predictor, range_low_TF=low, range_high_TF=high)
+    device = resolve_device(A100)
+
+    def inside(version: str | None) -> list[bool]:
+        software = Software(framework_version=version)
+        return narrow.predict(step, device, software).in_distribution.tolist()
+
+    assert any(inside("2.13.0"))
+    assert inside(None) == inside("2.13.0")
+    assert not any(inside("2.4.1"))  # told, and another one than trained
