@@ -142,6 +142,16 @@ def _data(facts: Mapping[str, Mapping[str, Any]]) -> list[str]:
     ]
 
 
+def _kernel_rows(fact: Mapping[str, Any]) -> str:
+    """Rows of kernels and ops; kernels of a source may be timed inside steps as well as alone."""
+    inside = fact.get("in_step_kernel_rows", 0)
+    if not inside:
+        return f"{fact['kernel_rows']:,} kernel rows, {fact['op_rows']:,} rows of ops inside steps"
+    ops = f", {fact['op_rows']:,} of ops inside steps" if fact["op_rows"] else ""
+    alone = fact["kernel_rows"] - inside
+    return f"{alone:,} rows of kernels alone, {inside:,} of kernels inside steps{ops}"
+
+
 def _failures(recipe: Recipe, facts: Mapping[str, Mapping[str, Any]]) -> list[str]:
     found = [text for source in recipe.sources for text in KNOWN_FAILURES.get(source, ())]
     alone = (f["kernel_rows"] - f.get("in_step_kernel_rows", 0) for f in facts.values())
@@ -167,16 +177,6 @@ def _union(facts: Mapping[str, Mapping[str, Any]], key: str) -> list[str]:
 
 def _groups(groups: Iterable[object]) -> str:
     return ", ".join(map(str, groups))
-def _kernel_rows(fact: Mapping[str, Any]) -> str:
-    """Rows of kernels and ops; kernels of a source may be timed inside steps as well as alone."""
-    inside = fact.get("in_step_kernel_rows", 0)
-    if not inside:
-        return f"{fact['kernel_rows']:,} kernel rows, {fact['op_rows']:,} rows of ops inside steps"
-    ops = f", {fact['op_rows']:,} of ops inside steps" if fact["op_rows"] else ""
-    alone = fact["kernel_rows"] - inside
-    return f"{alone:,} rows of kernels alone, {inside:,} of kernels inside steps{ops}"
-
-
 
 
 def _and(words: Iterable[str]) -> str:

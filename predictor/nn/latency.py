@@ -51,8 +51,8 @@ from predictor.nn.release_parts import (
 
 Floats = NDArray[np.float64]
 _MEASURING_COLUMNS = np.isin(COLUMNS, ["isolated", "boost_room", "boost_room_x_time"])
-TWIN_HALF: Mapping[str, str] = dict(zip(HALVES, reversed(HALVES), strict=True))
 _RELEASE_COLUMNS = np.isin(COLUMNS, ["release", "scripted_attention"])
+TWIN_HALF: Mapping[str, str] = dict(zip(HALVES, reversed(HALVES), strict=True))
 HOST_BOUND = 1.1
 """Ratio of step to device time from which a step is called host-bound."""
 RANGE_SLACK = 0.25
