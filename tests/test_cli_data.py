@@ -50,17 +50,23 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
 
     made: list[tuple[object, ...]] = []
 
-    def import_source(*args: object, progress: Callable[[int], None]) -> str:
+    class Report:
+        devices = ("nvidia-t4",)
+
+        def __str__(self) -> str:
+            return "kept 3 rows"
+
+    def import_source(*args: object, progress: Callable[[int], None]) -> Report:
         made.append(args)
         progress(3)
-        return "kept 3 rows"
+        return Report()
 
     @dataclass
     class Trained:
         path: Path
 
-    def train(*args: object, progress: bool) -> Trained:
-        made.append((*args, progress))
+    def train(*args: object, progress: bool, on_choice: object, **kwargs: object) -> Trained:
+        made.append((*args, progress, kwargs))
         return Trained(path=Path("run/release"))
 
     def evaluate(*args: object, progress: Callable[[int], None], **kwargs: object) -> Evaluation:
@@ -91,8 +97,14 @@ def test_train(
     data_and_out = ("--data", str(tmp_path), "--out", str(tmp_path / "run"))
     assert run("train", str(recipe), *data_and_out, *settings) == 0
     overrides = {"seed": "1", "name": '"a=b"'}
-    assert calls == [(recipe, [tmp_path], tmp_path / "run", overrides, False)]
+    plain = {"model": "network", "minutes": None}
+    assert calls == [(recipe, [tmp_path], tmp_path / "run", overrides, False, plain)]
     assert "--checkpoint run/release" in capsys.readouterr().out
+    chosen = ("--model", "auto", "--minutes", "2")
+    assert run("train", str(recipe), *data_and_out, *chosen) == 0
+    assert calls[1][4:] == (False, {"model": "auto", "minutes": 2.0})
+    assert run("train", str(recipe), *data_and_out, "--minutes", "2") == 2
+    assert "--minutes is for --model auto" in capsys.readouterr().err
 
 
 def test_evaluate(

@@ -78,15 +78,31 @@ def train(
     data: options.Data,
     out: Annotated[Path, typer.Option("--out", metavar="RUN", help="Folder of the run.")],
     set_: options.Set = None,
+    model: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND",
+            help="network; boosted_trees or roofline, for few rows; auto compares them all.",
+        ),
+    ] = "network",
+    minutes: Annotated[
+        float | None,
+        typer.Option(metavar="M", min=0.0, help="For the comparison of --model auto."),
+    ] = None,
 ) -> None:
-    """Train a network; a run that was stopped goes on at its last finished epoch."""
+    """Train a model; a run that was stopped goes on at its last finished epoch."""
     overrides = overrides_of(set_ or [])
     check_recipe(recipe)
     check_exists(data)
     check_train_extra("train", ("lightning", "sklearn"))
     from predictor.fit.train import train as run_training
 
-    release = run_training(recipe, data, out, overrides, progress=sys.stderr.isatty())
+    if minutes is not None and model != "auto":
+        raise RecipeError(f"--minutes is for --model auto; {model} alone is not compared")
+    release = run_training(
+        recipe, data, out, overrides, progress=sys.stderr.isatty(), model=model, minutes=minutes,
+        on_choice=lambda choice: show(choice.view(), WIDE),
+    )  # fmt: skip
     say(f"wrote {release.path}; use it with --checkpoint {release.path}")
 
 

@@ -35,8 +35,11 @@ def calibrate(held_out: HeldOut, level: float) -> dict[str, Any]:
             classes = [NODE_OP_CLASS.get(c, c.removeprefix("other_")) for c in ops["node_class"]]
             ops = ops.assign(op_class=classes)
         out["isolated"][name] = _by_class(kernels, level)
-        out["in_step"][name] = _by_class(ops, level)
-        out["step"][name] = _by_phase(_of_kind(held_out.steps, kind), level, FALLBACK_STEP[name])
+        enough = len(ops) >= MIN_ROWS or len(kernels) < MIN_ROWS
+        out["in_step"][name] = _by_class(ops, level) if enough else dict(out["isolated"][name])
+        # without a step to tell, one is as unsure as its kernels, whose errors may go together
+        unsure = max(FALLBACK_STEP[name], 0.0 if enough else out["isolated"][name]["default"])
+        out["step"][name] = _by_phase(_of_kind(held_out.steps, kind), level, unsure)
     for scales in (out["isolated"], out["in_step"], out["step"]):
         _unseen_at_least_seen(scales)
     return out

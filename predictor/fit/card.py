@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from predictor.fit.model_choice import ModelChoice
 from predictor.fit.recipe import Recipe
 from predictor.fit.splits import Split
 from predictor.hardware.kinds import KIND_NAMES, and_list, kinds_of
@@ -24,6 +25,11 @@ KNOWN_FAILURES: Mapping[str, tuple[str, ...]] = {
 """What is known to go wrong with rows of a source."""
 _KINDS: tuple[str, ...] = ("gpu", "cpu", "tpu")
 """Kinds that a program may be meant for."""
+_MODELS: Mapping[str, str] = {
+    "roofline": "a fitted roofline: by op class one efficiency and one launch time",
+    "boosted_trees": "boosted trees on the features of single kernels: no edges, no neighbours; a "
+    "kernel in a step is answered as it was measured, alone where only that was",
+}
 _MODES: Mapping[str, str] = {"infer": "inference", "train": "training steps"}
 
 
@@ -35,6 +41,8 @@ def card_text(
     metrics: Mapping[str, Any],
     *,
     remake: str,
+    kind: str = "network",
+    choice: ModelChoice | None = None,
 ) -> str:
     """Markdown: intended use, what it covers, held-out errors, known failures.
 
@@ -45,6 +53,8 @@ def card_text(
         learned: (token, dtype) pairs that measured rows cover.
         metrics: held-out errors.
         remake: the command that makes the checkpoint again, overrides included.
+        kind: of model (`predictor.fit.candidates.KINDS`).
+        choice: the comparison of kinds, where one was made.
     """
     lines = [
         f"# {recipe.name}",
@@ -52,6 +62,7 @@ def card_text(
         "Predicts kernel and step latency of PyTorch programs on accelerators from datasheet "
         "facts.",
         "",
+        *_kind(kind, choice),
         *_uses(facts, learned),
         f"- **Licence** {LICENCE}; trained on measurements published under {_licences(facts)}.",
         f"- **Split** {_split(split, recipe.parts)}.",
@@ -110,6 +121,19 @@ def _uses(
         "several devices", *compiled, *(f"{KIND_NAMES[k]} (figures extrapolate)" for k in others)
     ]  # fmt: skip
     return use, f"- **Not for** {_and(beyond)}."
+
+
+def _kind(kind: str, choice: ModelChoice | None) -> list[str]:
+    """What kind of model it is where it is no network, and how it was chosen."""
+    text = _MODELS.get(kind)
+    found = [] if text is None else [f"- **Model** {text}."]
+    if choice is not None:
+        errors = ", ".join(f"{name} {error:.1%}" for name, error in choice.errors.items())
+        found.append(
+            f"- **Chosen** by {choice.rows:,} rows of groups held out; by how much a time was off: "
+            f"{errors}."
+        )
+    return found
 
 
 def _licences(facts: Mapping[str, Mapping[str, Any]]) -> str:

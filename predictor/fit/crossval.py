@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from predictor.atomic import replacing_folder
+from predictor.fit.candidates import fit_model
 from predictor.fit.data import (
     FOLDS,
     fit_data,
@@ -21,14 +22,12 @@ from predictor.fit.data import (
     usable_models,
     usable_steps,
 )
-from predictor.fit.fitting import fit_networks
 from predictor.fit.model_samples import banks_of, family_folds, model_samples
 from predictor.fit.recipe import Recipe
 from predictor.fit.samples import kernel_samples
 from predictor.fit.scoring import score_kernels, score_models, score_steps
 from predictor.fit.splits import Split, device_groups
 from predictor.fit.step_samples import step_samples
-from predictor.nn.ensemble import Ensemble
 from predictor.traces.schema import Imported
 
 if TYPE_CHECKING:
@@ -71,8 +70,18 @@ class HeldOut:
     steps: pd.DataFrame
 
 
-def folds(recipe: Recipe, split: Split, models: Collection[str]) -> Iterator[Fold]:
-    """The folds that a recipe asks for."""
+def folds(
+    recipe: Recipe, split: Split, models: Collection[str], shapes: Collection[int] = ()
+) -> Iterator[Fold]:
+    """The folds that a recipe asks for.
+
+    Args:
+        recipe: which kinds.
+        split: devices that train.
+        models: whole models with rows.
+        shapes: folds of `shape_fold` with kernel rows; they take turns by themselves where there
+            are no families to.
+    """
     devices = tuple(sorted(split.train))
     groups = device_groups(devices)
     if recipe.calibration.device_folds and len(groups) > 1:
@@ -93,23 +102,37 @@ def folds(recipe: Recipe, split: Split, models: Collection[str]) -> Iterator[Fol
                 kind="model", name=family, devices=devices, held_devices=devices,
                 held_models=held, shape_fold=i % FOLDS,
             )  # fmt: skip
+    elif recipe.calibration.model_folds and len(shapes) > 1:
+        for i in sorted(shapes):
+            yield Fold(
+                kind="model", name=f"shapes-{i}", devices=devices, held_devices=devices,
+                shape_fold=i,
+            )  # fmt: skip
 
 
 def cross_validate(
-    recipe: Recipe, data: Imported, split: Split, folder: Path, *, progress: bool
+    recipe: Recipe,
+    data: Imported,
+    split: Split,
+    folder: Path,
+    *,
+    progress: bool,
+    kind: str = "network",
 ) -> HeldOut:
-    """Rows of all folds, with columns `fold_kind` and `fold`."""
+    """Rows of all folds, with columns `fold_kind` and `fold`; `kind` as of `fit_model`."""
     import pandas as pd
 
     found: dict[str, list[pd.DataFrame]] = {t: [] for t in TABLES}
     models = {
         *usable_steps(data, split.train)["model"], *usable_models(data, split.train)["model"]
     }  # fmt: skip
-    for fold in folds(recipe, split, models):
+    kernels = usable_kernels(data, recipe, split.train)
+    for fold in folds(recipe, split, models, {int(i) for i in shape_fold(kernels).unique()}):
         place = folder / "folds" / f"{fold.kind}-{fold.name}"
         if not place.is_dir():
             logger.info("fold %s: %s held out", fold.kind, fold.name)
-            rows = _run(recipe, data, split, fold, place.with_name(f"{place.name}.fit"), progress)
+            unfinished = place.with_name(f"{place.name}.fit")
+            rows = _run(recipe, data, split, fold, unfinished, progress, kind)
             with replacing_folder(place) as fresh:
                 for name, frame in rows.items():
                     frame.to_parquet(fresh / f"{name}.parquet")
@@ -121,7 +144,13 @@ def cross_validate(
 
 
 def _run(
-    recipe: Recipe, data: Imported, split: Split, fold: Fold, place: Path, progress: bool
+    recipe: Recipe,
+    data: Imported,
+    split: Split,
+    fold: Fold,
+    place: Path,
+    progress: bool,
+    kind: str,
 ) -> dict[str, pd.DataFrame]:
     import pandas as pd
 
@@ -130,10 +159,7 @@ def _run(
         data, recipe, fold.devices, ratio_devices, without_models=fold.held_models,
         without_fold=fold.shape_fold,
     )  # fmt: skip
-    networks = Ensemble(
-        members=tuple(fit_networks(recipe, fitted, place, progress=progress)),
-        devices=fitted.hosts,
-    )
+    networks = fit_model(kind, recipe, fitted, place, progress=progress)
     kernels = usable_kernels(data, recipe, fold.held_devices)
     if fold.shape_fold is not None:
         kernels = kernels[shape_fold(kernels) == fold.shape_fold]
@@ -157,7 +183,9 @@ def _run(
 
 
 def _held(steps: pd.DataFrame, fold: Fold) -> pd.DataFrame:
-    return steps[steps["model"].isin(fold.held_models)] if fold.held_models else steps
+    if fold.kind == "device":
+        return steps
+    return steps[steps["model"].isin(fold.held_models)]
 
 
 def _concat(parts: list[pd.DataFrame]) -> pd.DataFrame:

@@ -16,7 +16,7 @@ from predictor.fit.module import op_device_us, phase_us
 from predictor.fit.samples import KernelSamples, NodeSamples
 from predictor.fit.step_samples import StepSamples
 from predictor.nn.composition import device_us, step_us
-from predictor.nn.ensemble import Ensemble
+from predictor.nn.kernel_model import KernelModel
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +29,7 @@ MODEL_ROWS = 256
 
 
 def score_kernels(
-    networks: Ensemble,
+    networks: KernelModel,
     samples: KernelSamples,
     learned: Collection[Pair] | None = None,
     in_range: InRange | None = None,
@@ -37,7 +37,7 @@ def score_kernels(
     """One row a kernel: what its measurement would read, with quantiles (microseconds).
 
     Args:
-        networks: trained members.
+        networks: a trained model.
         samples: measured kernels.
         learned: (token, dtype) pairs that they speak for; others take the assumed time. All, when
             not given.
@@ -85,7 +85,7 @@ def _device_us(
 
 
 def score_steps(
-    networks: Ensemble,
+    networks: KernelModel,
     steps: StepSamples,
     learned: Collection[Pair] | None = None,
     in_range: InRange | None = None,
@@ -136,7 +136,7 @@ def _share(part: Tensor, whole: Tensor) -> NDArray[np.float32]:
 
 
 def score_models(
-    networks: Ensemble,
+    networks: KernelModel,
     models: ModelSamples,
     learned: Collection[Pair] | None = None,
     in_range: InRange | None = None,
@@ -144,7 +144,7 @@ def score_models(
     """One row a whole model: its step time (microseconds), kernels never below their floor.
 
     Args:
-        networks: trained members.
+        networks: a trained model.
         models: measured models.
         learned: (token, dtype) pairs that they speak for; others take the assumed time. All, when
             not given. The rows hold the share of the device time that they speak for.

@@ -58,7 +58,7 @@ def suite_of(data: Imported, split: Split, predictor: LatencyPredictor) -> Suite
     kernel_found = kernel_samples(data.kernels, known, kernels)
     sound = data.steps[data.steps["flag"] == ""]
     rows = usable_models(data, data.steps["device"].unique())
-    depth = predictor.networks.members[0].config.message_layers
+    depth = predictor.networks.message_layers
     return Suite(
         data=data, split=split, kernel_parts=split.parts(data.kernels, "kernels"),
         step_parts=split.parts(data.steps, "steps"), kernels=kernel_found,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import json
 import logging
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,28 +15,38 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from predictor.atomic import write_text
 from predictor.checkpoint import Release, save_release
-from predictor.errors import RecipeError
+from predictor.errors import DataError, RecipeError
 from predictor.features.columns import COLUMNS, columns_hash
 from predictor.features.table import OP_NAMES
 from predictor.fit.calibration import calibrate
+from predictor.fit.candidates import KINDS, fit_model
 from predictor.fit.card import card_text
 from predictor.fit.crossval import HeldOut, cross_validate
 from predictor.fit.data import devices_of, fit_data, load_data, training_rows, usable_kernels
-from predictor.fit.fitting import FitData, fit_networks, net_config
+from predictor.fit.fitting import FitData, net_config
 from predictor.fit.metrics import held_out_metrics
+from predictor.fit.model_choice import ModelChoice, choice_of, choose_model
 from predictor.fit.recipe import Recipe, load_recipe
 from predictor.fit.run_folder import claim_folder
 from predictor.fit.splits import Split, device_split
 from predictor.fit.trained_rows import trained_rows
-from predictor.graph.ops import OPS, TOKENS
+from predictor.graph.ops import OP_CLASSES, OPS, TOKENS
+from predictor.nn.boosted_trees import BoostedTrees
+from predictor.nn.ensemble import Ensemble
+from predictor.nn.fitted_roofline import FittedRoofline
+from predictor.nn.kernel_model import KernelModel
 from predictor.nn.latency import RANGE_SLACK
-from predictor.nn.latency_net import LatencyNet
+from predictor.nn.release_parts import BOOSTED_TREES, NETWORK, ROOFLINE
 from predictor.traces.schema import Imported
 
 logger = logging.getLogger(__name__)
 
 RELEASE_FOLDER = "release"
+CHOICE = "model_choice.json"
+AUTO = "auto"
+"""In place of a kind of model: the one that does best on groups held out."""
 
 
 def train(
@@ -45,41 +56,82 @@ def train(
     overrides: Mapping[str, str] | None = None,
     *,
     progress: bool = True,
+    model: str = "network",
+    minutes: float | None = None,
+    on_choice: Callable[[ModelChoice], None] | None = None,
 ) -> Release:
     """Train, cross-validate, calibrate, and write `out_dir/release`.
 
     A run that was stopped goes on: finished folds are kept, an unfinished fit resumes from its
     last epoch. The same recipe, data, seed and thread count give the same weights.
 
+    Args:
+        recipe_path: settings, sources and split.
+        data_dirs: folders of source folders.
+        out_dir: folder of the run.
+        overrides: values of the recipe, by `section.key`.
+        progress: whether fits show a bar.
+        model: one of `predictor.fit.candidates.KINDS`, or `auto`: the kind that does best on the
+            development groups of the split.
+        minutes: for the comparison of `auto`.
+        on_choice: told the comparison before the winner is trained.
+
     Raises:
         RecipeError: the recipe is wrong, names a misspelt flag, or `out_dir` holds a run of another
             recipe or data.
-        DataError: the data cannot be read or holds no training rows.
+        DataError: the data cannot be read, holds no training rows, or no kernel for a kind that
+            needs them.
     """
+    if model not in (AUTO, *KINDS):
+        raise RecipeError(f"no kind of model {model!r}; known: {', '.join((AUTO, *KINDS))}")
     recipe = load_recipe(recipe_path, overrides)
     if overrides and "name" not in overrides:
         recipe = recipe.model_copy(update={"name": f"{recipe.name}-modified"})
-    data = load_data(recipe, data_dirs)
-    _check_flags(recipe, data)
-    split = device_split(recipe.split, devices_of(data))
-    data = training_rows(data, split, recipe.parts)
+    every = load_data(recipe, data_dirs)
+    _check_flags(recipe, every)
+    split = device_split(recipe.split, devices_of(every))
+    data = training_rows(every, split, recipe.parts)
     rows = trained_rows(data, recipe, split)
     facts = {source: rows.facts(source) for source in recipe.sources}
-    claim_folder(out_dir, recipe.resolved(), facts)
+    asked = {} if model == "network" else {"model": model}
+    claim_folder(out_dir, {**recipe.resolved(), **asked}, facts)
+    choice = _choice(out_dir, recipe, every, split, minutes) if model == AUTO else None
+    if choice is not None and on_choice is not None:
+        on_choice(choice)
+    kind = model if choice is None else choice.winner
     start = time.monotonic()
-    held_out = cross_validate(recipe, data, split, out_dir, progress=progress)
+    held_out = cross_validate(recipe, data, split, out_dir, progress=progress, kind=kind)
     fitted = fit_data(data, recipe, split.train, split.backward_factors)
-    nets = fit_networks(recipe, fitted, out_dir / "fit", progress=progress)
+    trained = fit_model(kind, recipe, fitted, out_dir / "fit", progress=progress)
     logger.info("trained in %.0f s", time.monotonic() - start)
     metrics, learned = held_out_metrics(held_out), _learned(recipe, data, split, fitted)
     card = card_text(
-        recipe, split, facts, learned, metrics,
-        remake=_remake(recipe_path, recipe.name, overrides or {}),
+        recipe, split, facts, learned, metrics, kind=kind, choice=choice,
+        remake=_remake(recipe_path, recipe.name, overrides or {}, kind),
     )  # fmt: skip
+    if choice is not None:
+        metrics = {**metrics, "model_choice": choice.to_json()}
     return save_release(
-        out_dir / RELEASE_FOLDER, config=_config(recipe, learned, fitted, held_out, facts),
-        tensors=_tensors(nets, fitted), metrics=metrics, card=card, overwrite=True,
+        out_dir / RELEASE_FOLDER,
+        config=_config(_model(recipe, trained, learned), recipe, held_out, facts),
+        tensors={**_weights(trained), **_ranges(fitted)}, metrics=metrics, card=card,
+        overwrite=True,
     )  # fmt: skip
+
+
+def _choice(
+    out_dir: Path, recipe: Recipe, data: Imported, split: Split, minutes: float | None
+) -> ModelChoice:
+    """The comparison of kinds; one that this run made before is kept."""
+    path = out_dir / CHOICE
+    if path.is_file():
+        try:
+            return choice_of(json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path} is damaged ({error}): remove it to compare again") from error
+    choice = choose_model(recipe, data, split, minutes=minutes)
+    write_text(path, json.dumps(choice.to_json(), indent=1))
+    return choice
 
 
 def _check_flags(recipe: Recipe, data: Imported) -> None:
@@ -95,7 +147,9 @@ def _check_flags(recipe: Recipe, data: Imported) -> None:
             raise RecipeError(f"exclude_flags: no row has the flag {name!r}; {near[0]!r} is meant?")
 
 
-def _remake(recipe_path: Path, name: str, overrides: Mapping[str, str]) -> str:
+def _remake(
+    recipe_path: Path, name: str, overrides: Mapping[str, str], kind: str = "network"
+) -> str:
     """The command that trains the same checkpoint again, from the root of the project.
 
     A recipe that is not of the project goes by its file name alone.
@@ -103,21 +157,24 @@ def _remake(recipe_path: Path, name: str, overrides: Mapping[str, str]) -> str:
     own = recipe_path.absolute().parts[-3:-1] == ("training", "recipes")
     recipe = f"training/recipes/{recipe_path.name}" if own else recipe_path.name
     settings = "".join(f" --set {shlex.quote(f'{k}={v}')}" for k, v in sorted(overrides.items()))
-    return f"predictor train {shlex.quote(recipe)} --data DIR --out runs/{name}{settings}"
+    model = "" if kind == "network" else f" --model {kind}"
+    return f"predictor train {shlex.quote(recipe)} --data DIR --out runs/{name}{model}{settings}"
 
 
-def _tensors(nets: Sequence[LatencyNet], fitted: FitData) -> dict[str, Tensor]:
-    out = {
+def _weights(model: KernelModel) -> dict[str, Tensor]:
+    """Tensors of a model of any kind."""
+    if isinstance(model, BoostedTrees | FittedRoofline):
+        return model.tensors()
+    assert isinstance(model, Ensemble)
+    return {
         f"member{i}.{name}": value
-        for i, net in enumerate(nets)
+        for i, net in enumerate(model.members)
         for name, value in net.state_dict().items()
     }
-    low, high = _ranges(fitted)
-    return {**out, "range.low": torch.from_numpy(low), "range.high": torch.from_numpy(high)}
 
 
-def _ranges(fitted: FitData) -> tuple[np.ndarray, np.ndarray]:
-    """(T, F) lowest and highest feature values by token, with slack; empty where unseen."""
+def _ranges(fitted: FitData) -> dict[str, Tensor]:
+    """Both (T, F): lowest and highest feature values by token, with slack; empty where unseen."""
     x = fitted.kernels.x_NF.numpy()
     token = fitted.kernels.token_N.numpy()
     if fitted.steps is not None:
@@ -133,7 +190,7 @@ def _ranges(fitted: FitData) -> tuple[np.ndarray, np.ndarray]:
     for t in np.unique(token):
         low[t] = x[token == t].min(axis=0) - slack
         high[t] = x[token == t].max(axis=0) + slack
-    return low, high
+    return {"range.low": torch.from_numpy(low), "range.high": torch.from_numpy(high)}
 
 
 def _learned(recipe: Recipe, data: Imported, split: Split, fitted: FitData) -> list[list[str]]:
@@ -150,24 +207,32 @@ def _learned(recipe: Recipe, data: Imported, split: Split, fitted: FitData) -> l
     return [list(pair) for pair in sorted(found)]
 
 
+def _model(recipe: Recipe, model: KernelModel, learned: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """Every value that the model is built from, by its kind."""
+    shared = {"devices": list(model.devices), "learned": learned}
+    if isinstance(model, BoostedTrees):
+        return {"kind": BOOSTED_TREES, "trees": len(model.trees.root_B), **shared}
+    if isinstance(model, FittedRoofline):
+        return {"kind": ROOFLINE, "op_classes": list(OP_CLASSES), **shared}
+    network = net_config(recipe, len(model.devices))
+    return {
+        "kind": NETWORK,
+        "network": {f: getattr(network, f) for f in network.__dataclass_fields__},
+        "members": recipe.network.members,
+        "ops": list(OP_NAMES),
+        **shared,
+    }
+
+
 def _config(
+    model: Mapping[str, Any],
     recipe: Recipe,
-    learned: Sequence[Sequence[str]],
-    fitted: FitData,
     held_out: HeldOut,
     facts: Mapping[str, object],
 ) -> dict[str, Any]:
-    network = net_config(recipe, len(fitted.hosts))
     return {
         "name": recipe.name,
-        "model": {
-            "kind": "latency_net",
-            "network": {f: getattr(network, f) for f in network.__dataclass_fields__},
-            "members": recipe.network.members,
-            "devices": list(fitted.hosts),
-            "ops": list(OP_NAMES),
-            "learned": learned,
-        },
+        "model": dict(model),
         "features": {"columns": list(COLUMNS), "hash": columns_hash()},
         "vocabulary": list(TOKENS),
         "calibration": calibrate(held_out, recipe.calibration.level),

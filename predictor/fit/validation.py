@@ -36,7 +36,7 @@ from predictor.fit.shape_groups import NO_GROUP, SHAPE_DIMS, shape_groups
 from predictor.fit.splits import Split
 from predictor.fit.step_samples import StepSamples, step_samples
 from predictor.graph.ops import OPS
-from predictor.nn.ensemble import Ensemble
+from predictor.nn.kernel_model import KernelModel
 from predictor.traces.schema import Imported
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def _taken(data: Imported, kernels: NDArray[np.bool_], steps: NDArray[np.bool_])
     )  # fmt: skip
 
 
-def held_rows(networks: Ensemble, samples: HeldSamples) -> pd.DataFrame:
+def held_rows(networks: KernelModel, samples: HeldSamples) -> pd.DataFrame:
     """One row a judged time: `target`, `op_class` (kernels), `measured_us`, `predicted_us`."""
     import pandas as pd
 

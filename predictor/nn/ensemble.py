@@ -44,6 +44,11 @@ class Ensemble:
     members: tuple[LatencyNet, ...]
     devices: tuple[str, ...]
 
+    @property
+    def message_layers(self) -> int:
+        """How far along the graph a kernel's neighbours matter."""
+        return self.members[0].config.message_layers
+
     def log_ratio(
         self,
         x_NF: Tensor,

@@ -29,7 +29,8 @@ from predictor.hardware.device import Device, Software
 from predictor.hardware.kinds import kinds_of
 from predictor.hardware.peaks import MATRIX_CLASSES
 from predictor.nn.composition import step_us
-from predictor.nn.ensemble import Ensemble, effect_index, threads
+from predictor.nn.ensemble import effect_index, threads
+from predictor.nn.kernel_model import KernelModel
 from predictor.nn.older_releases import weights_of_today
 from predictor.nn.prediction import Interval, Prediction
 from predictor.nn.priors import (
@@ -45,7 +46,7 @@ from predictor.nn.release_parts import (
     RANGES,
     check_calibration,
     check_columns,
-    networks_of,
+    model_of,
     ops_of,
 )
 
@@ -80,10 +81,11 @@ class ReleaseLike(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class LatencyPredictor:
-    """Networks, what they were trained on, and the calibration of their intervals."""
+    """A trained model, what it was trained on, and the calibration of their intervals."""
 
     name: str
-    networks: Ensemble
+    networks: KernelModel
+    """What answers for single kernels: networks, boosted trees or a fitted roofline."""
     learned: frozenset[tuple[str, str]]
     """(token, dtype) pairs with measured rows."""
     range_low_TF: NDArray[np.float32]
@@ -274,7 +276,7 @@ def unlearned_us(table: KernelTable, base_us: Floats) -> Floats:
 
 
 def load_predictor(release: ReleaseLike) -> LatencyPredictor:
-    """Networks of a checked release.
+    """The model of a checked release.
 
     Raises:
         CheckpointError: features or vocabulary of another version, or tensors that do not fit.
@@ -287,7 +289,7 @@ def load_predictor(release: ReleaseLike) -> LatencyPredictor:
         tensors = weights_of_today(
             release.tensors, columns=columns, tokens=tokens, ops=ops_of(model)
         )
-        nets = networks_of(model, tensors, columns, tokens)
+        networks = model_of(model, tensors, columns, tokens)
     except (TypeError, ValueError, RuntimeError) as error:
         raise CheckpointError(
             f"checkpoint {release.name!r}: its parts do not fit together ({error}): train it "
@@ -296,7 +298,7 @@ def load_predictor(release: ReleaseLike) -> LatencyPredictor:
     low, high = (tensors[name].float() for name in RANGES)
     return LatencyPredictor(
         name=release.name,
-        networks=Ensemble(members=nets, devices=tuple(str(d) for d in model["devices"])),
+        networks=networks,
         learned=_with_twins((str(t), str(d)) for t, d in model["learned"]),
         range_low_TF=low.numpy(), range_high_TF=high.numpy(), calibration=calibration,
     )  # fmt: skip

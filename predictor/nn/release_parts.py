@@ -14,9 +14,15 @@ from torch import Tensor
 from predictor.features.columns import COLUMNS, columns_hash
 from predictor.features.table import OP_NAMES
 from predictor.graph.ops import TOKENS
+from predictor.nn.boosted_trees import BoostedTrees, trees_of
+from predictor.nn.ensemble import Ensemble
+from predictor.nn.fitted_roofline import FittedRoofline, roofline_of
+from predictor.nn.kernel_model import KernelModel
 from predictor.nn.latency_net import LatencyNet, NetConfig
 from predictor.nn.tokens import trunk_tokens
 
+NETWORK, BOOSTED_TREES, ROOFLINE = "latency_net", "boosted_trees", "roofline"
+"""Kinds of model that a release may hold."""
 RANGES: tuple[str, ...] = ("range.low", "range.high")
 LARGEST_SCALE = 10.0
 """Of an interval, in units of log latency: a factor of 22,000 either way."""
@@ -56,6 +62,41 @@ def networks_of(
     return nets
 
 
+def model_of(
+    model: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    columns: Sequence[str] = COLUMNS,
+    tokens: Sequence[str] = TOKENS,
+) -> KernelModel:
+    """The model of a release, of the kind that `model.kind` tells.
+
+    Args:
+        model: its `model` entry.
+        tensors: all its tensors, in today's order.
+        columns: the feature columns that it was trained on.
+        tokens: its tokens.
+    """
+    kind = model.get("kind", NETWORK)
+    if kind == NETWORK:
+        members = networks_of(model, tensors, columns, tokens)
+        return Ensemble(members=members, devices=tuple(map(str, model["devices"])))
+    if kind not in (BOOSTED_TREES, ROOFLINE):
+        known = ", ".join((NETWORK, BOOSTED_TREES, ROOFLINE))
+        raise ValueError(f"model.kind is {kind!r}; known: {known}")
+    for key in ("devices", "learned"):
+        if not isinstance(model.get(key), list):
+            raise ValueError(f"model.{key} is {model.get(key)!r}, not a list")
+    _check_pairs(model["learned"])
+    devices = tuple(map(str, model["devices"]))
+    own: BoostedTrees | FittedRoofline
+    if kind == BOOSTED_TREES:
+        own = trees_of(tensors, devices, columns, tokens)
+    else:
+        own = roofline_of(tensors, devices, model.get("op_classes"))
+    _check_tensors({name: tensors[name] for name in own.stored}, tensors)
+    return own
+
+
 def ops_of(model: Mapping[str, Any]) -> list[str]:
     """The ops that a release knows; without a list of them, today's."""
     ops = model.get("ops", list(OP_NAMES))
@@ -75,7 +116,11 @@ def _check_model(model: Mapping[str, Any], columns: Sequence[str], tokens: Seque
         raise ValueError(f"network.hosts is {network['hosts']}, devices are {len(devices)}")
     if network["ops"] != len(ops_of(model)):
         raise ValueError(f"network.ops is {network['ops']}, model.ops does not list as many")
-    for pair in model["learned"]:
+    _check_pairs(model["learned"])
+
+
+def _check_pairs(learned: Sequence[Any]) -> None:
+    for pair in learned:
         if not isinstance(pair, list) or len(pair) != 2:
             raise ValueError(f"model.learned holds {pair!r}, not a pair of token and dtype")
 

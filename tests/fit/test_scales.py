@@ -112,3 +112,26 @@ def test_folds_can_be_switched_off_and_need_two_groups() -> None:
     assert list(folds(off, device_split("all", DEVICES), MODELS)) == []
     one = device_split("all", ["nvidia-a100-pcie-40gb", "nvidia-a100-pcie-80gb"])
     assert list(folds(Recipe(name="a"), one, ["gpt3_xl", "gpt3_27"])) == []
+
+
+def test_kernel_shapes_take_turns_where_no_family_can() -> None:
+    one = device_split("all", ["nvidia-t4"])
+    found = list(folds(Recipe(name="a"), one, [], {0, 3}))
+    assert [(f.kind, f.name, f.shape_fold) for f in found] == [
+        ("model", "shapes-0", 0), ("model", "shapes-3", 3),
+    ]  # fmt: skip
+    assert all(f.held_models == () and f.devices == ("nvidia-t4",) for f in found)
+    assert list(folds(Recipe(name="a"), one, [], {3})) == []
+    with_families = list(folds(Recipe(name="a"), one, MODELS, {0, 3}))
+    assert {f.name for f in with_families} == {"bert", "gpt3", "toy"}
+
+
+def test_without_steps_and_ops_a_step_is_as_unsure_as_kernels_alone() -> None:
+    rows = kernels("linear", 400, off=1.0, half=0.2, kind="model")
+    held = HeldOut(kernels=rows, ops=pd.DataFrame(), steps=pd.DataFrame())
+    scales = calibrate(held, 0.9)
+    seen = scales["isolated"]["seen"]
+    assert scales["in_step"]["seen"] == seen
+    assert scales["step"]["seen"]["total"] == seen["default"] == pytest.approx(0.7, abs=0.02)
+    few = HeldOut(kernels=rows.head(MIN_ROWS - 1), ops=pd.DataFrame(), steps=pd.DataFrame())
+    assert calibrate(few, 0.9)["step"]["seen"] == {"total": FALLBACK_STEP["seen"]}

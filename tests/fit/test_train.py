@@ -278,16 +278,20 @@ def test_kernels_alone_make_a_release(train_once: TrainOnce, layout: Any) -> Non
     assert {g["target"] for g in release.metrics["held_out"]} == {"isolated"}
 
 
-def test_one_device_has_no_folds_to_hold_out(train_once: TrainOnce, layout: Any) -> None:
+def test_one_device_and_model_hold_out_kernel_shapes(train_once: TrainOnce, layout: Any) -> None:
     layout.kernels("Tesla T4")
     layout.graphs(["toy-train-1024-8"])
     layout.steps("Tesla T4", ["toy-train-1024-8"])
     release = train_once(
-        "run", data=[layout.root], calibration__device_folds=True, calibration__model_folds=True
-    )
-    assert release.metrics == {"held_out": []}
+        "run", data=[layout.root], optimizer__epochs=1, calibration__device_folds=True,
+        calibration__model_folds=True,
+    )  # fmt: skip
+    held_out = release.metrics["held_out"]
+    assert {(g["fold_kind"], g["target"]) for g in held_out} == {("model", "isolated")}
+    assert {g["fold"] for g in held_out} == {f"shapes-{i}" for i in range(5)}
+    assert sum(g["n"] for g in held_out) == 150
     assert load_predictor(release).calibration["step"]["unseen"]["total"] > 0
-    assert "not run" in (release.path / "README.md").read_text()
+    assert "Device never seen: not run" in (release.path / "README.md").read_text()
 
 
 def test_steps_without_ops_or_backward_times_train(train_once: TrainOnce, layout: Any) -> None:
