@@ -23,6 +23,8 @@ from predictor.traces.sources.registry import read_source
 if TYPE_CHECKING:
     import pandas as pd
 
+SAMPLE_GROUP = ("source", "device", "op", "dtype", "scheme", "framework")
+"""Columns of a kernel row within whose equal values a recipe may take a sample."""
 FOLDS = 5
 """Dimension-hash folds of kernel rows: a shape is in one fold on every device."""
 
@@ -61,9 +63,23 @@ def usable_models(data: Imported, devices: Collection[str]) -> pd.DataFrame:
 
 
 def usable_kernels(data: Imported, recipe: Recipe, devices: Collection[str]) -> pd.DataFrame:
-    """Kernel rows of `devices` without the flags that the recipe excludes."""
+    """Kernel rows of `devices` without the flags that the recipe excludes, its sample of them."""
     rows = data.kernels
-    return rows[rows["device"].isin(list(devices)) & ~rows["flag"].isin(recipe.exclude_flags)]
+    rows = rows[rows["device"].isin(list(devices)) & ~rows["flag"].isin(recipe.exclude_flags)]
+    return _sampled(rows, recipe.rows_per_group) if recipe.rows_per_group else rows
+
+
+def _sampled(rows: pd.DataFrame, most: int) -> pd.DataFrame:
+    """At most so many rows of each group, those whose ids have the smallest hashes.
+
+    Which rows of a group are taken does not depend on other groups.
+    """
+    import pandas as pd
+
+    order = pd.Series(pd.util.hash_pandas_object(rows["row_id"], index=False), index=rows.index)
+    groups = [rows[c] for c in SAMPLE_GROUP]
+    rank = order.groupby(groups, sort=False, observed=True).rank(method="first")
+    return rows[rank <= most]
 
 
 def usable_steps(data: Imported, devices: Collection[str]) -> pd.DataFrame:

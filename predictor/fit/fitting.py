@@ -93,7 +93,7 @@ def net_config(recipe: Recipe, hosts: int) -> NetConfig:
     return NetConfig(
         features=len(COLUMNS), tokens=len(TOKENS), ops=len(OP_NAMES), hosts=hosts, hidden=n.hidden,
         depth=n.depth, token_width=n.token_width, message_layers=n.message_layers,
-        dropout=n.dropout,
+        dropout=n.dropout, bins=n.bins, tiled_prior=n.tiled_prior,
     )  # fmt: skip
 
 

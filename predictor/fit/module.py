@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from predictor.features.columns import COLUMNS
+from predictor.features.context import NAMES as CONTEXT_NAMES
 from predictor.fit.lightning_api import LightningModule
 from predictor.fit.model_samples import ModelSamples, batch_of
 from predictor.fit.recipe import Recipe
@@ -22,6 +24,9 @@ from predictor.nn.tokens import trunk_tokens
 QUANTILES: tuple[float, float, float] = (0.05, 0.5, 0.95)
 MIN_SCALE = 0.05
 """Columns that vary less than this in training are left unscaled."""
+CUT_ROWS = 200_000
+"""Rows that say where columns are cut."""
+_CONTEXT_F = torch.tensor([name in CONTEXT_NAMES for name in COLUMNS])
 MIN_SCHEDULE_STEPS = 10
 """A one-cycle schedule needs two steps of warm-up and some of decay, however few the rows."""
 
@@ -62,6 +67,8 @@ class LatencyTraining(LightningModule):
         for net in self.nets():
             net.x_mean_F.copy_(mean_F)
             net.x_scale_F.copy_(torch.where(scale_F < MIN_SCALE, torch.ones_like(scale_F), scale_F))
+            if net.binned is not None:
+                net.binned.cut(_some(x_NF))
 
     def nets(self) -> list[LatencyNet]:
         """The ensemble's members."""
@@ -102,8 +109,9 @@ class LatencyTraining(LightningModule):
         isolated_B = k.isolated_N[index_B]
         no_edges = torch.zeros(2, 0, dtype=torch.long)
         log_ratio = net(
-            k.x_NF[index_B], k.token_N[index_B], no_edges, k.device_N[index_B], isolated_B
-        )
+            self._partly_hidden(k.x_NF[index_B]), k.token_N[index_B], no_edges,
+            k.device_N[index_B], isolated_B,
+        )  # fmt: skip
         device = k.base_us_N[index_B, None] * torch.exp(log_ratio)
         host_us = net.host_us(op_B, k.scalar_arg_N[index_B], isolated_B, host_B)
         with_host = net.measured_us(device, host_us[:, None])
@@ -111,6 +119,17 @@ class LatencyTraining(LightningModule):
         weight_B = k.weight_N[index_B]
         each_B = pinball(read, torch.log(k.measured_us_N[index_B]))
         return (each_B * weight_B).sum() / weight_B.sum()
+
+    def _partly_hidden(self, x_BF: Tensor) -> Tensor:
+        """The features, with what is told of library and quantisation hidden in a share of rows.
+
+        A captured program does not tell them; what most rows say of them must not be leant on.
+        """
+        share = self.recipe.network.hide_context
+        if share <= 0:
+            return x_BF
+        hidden_B = torch.rand(len(x_BF)) < share
+        return torch.where(hidden_B[:, None] & _CONTEXT_F, torch.zeros_like(x_BF), x_BF)
 
     def _step_loss(self, net: LatencyNet, steps: StepSamples) -> Tensor:
         log_ratio = step_log_ratio(net, steps)
@@ -169,6 +188,11 @@ class LatencyTraining(LightningModule):
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": schedule, "interval": "step"},
         }
+
+
+def _some(x_NF: Tensor) -> Tensor:
+    """At most `CUT_ROWS` of the rows, evenly."""
+    return x_NF[:: max(1, -(-len(x_NF) // CUT_ROWS))]
 
 
 def model_us(net: LatencyNet, models: ModelSamples, rows_B: Tensor) -> Tensor:

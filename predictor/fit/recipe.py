@@ -28,6 +28,10 @@ class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+LEAST_BINS = 256
+"""Two for each feature column, and some room."""
+
+
 class NetworkRecipe(_Strict):
     """Sizes of `predictor.nn.latency_net.LatencyNet`."""
 
@@ -38,6 +42,20 @@ class NetworkRecipe(_Strict):
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     members: Annotated[int, Field(ge=1, le=16)] = 1
     """Networks trained from different seeds; their log ratios are averaged."""
+    bins: Annotated[int, Field(ge=0, le=10_000)] = 0
+    """Places for bins of all columns; 0 leaves the bins out, a few hundred are needed else."""
+    tiled_prior: bool = False
+    """Whether the ratio starts from the tile model's."""
+    hide_context: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of the kernel rows of a batch whose library and quantisation are hidden."""
+
+    @field_validator("bins")
+    @classmethod
+    def _enough(cls, bins: int) -> int:
+        """Refuse fewer bins than every column could need."""
+        if 0 < bins < LEAST_BINS:
+            raise ValueError(f"0, or at least {LEAST_BINS}")
+        return bins
 
 
 class OptimizerRecipe(_Strict):
@@ -86,6 +104,9 @@ class Recipe(_Strict):
     """Parts of the split that are trained on. `development` too, once choices are made on it."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     threads: Annotated[int, Field(ge=1, le=256)] = 2
+    rows_per_group: Annotated[int, Field(ge=0)] = 0
+    """Kernel rows of one source, device, op, dtype, scheme, framework that are trained on, at most
+    (drawn by a hash of their ids); 0 takes all."""
     exclude_flags: tuple[str, ...] = ("throttled", "op_sum_above_step")
     network: NetworkRecipe = NetworkRecipe()
     optimizer: OptimizerRecipe = OptimizerRecipe()

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 KERNEL_GROUP = (
     "device", "dtype", "framework", "framework_version", "execution", "layout", "tf32", "amp",
+    "library", "scheme", "routing",
 )  # fmt: skip
 """Columns that decide device and software of a kernel row."""
 

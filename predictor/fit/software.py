@@ -25,4 +25,6 @@ def software_of(facts: Mapping[str, object]) -> Software:
         mode="compiled" if facts["execution"] == "compiled" else "eager",
         matmul_tf32=tf32 == "on", conv_tf32=tf32 != "off", amp=amp or None,
         memory_format="channels_last" if facts["layout"] == "nhwc" else "contiguous",
+        library=str(facts.get("library", "")), scheme=str(facts.get("scheme", "")),
+        routing=str(facts.get("routing", "")),
     )  # fmt: skip

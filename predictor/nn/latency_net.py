@@ -13,6 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import SAGEConv
 
+from predictor.features.columns import COLUMNS
+from predictor.nn.bins import BinLayer
+
+TILED = COLUMNS.index("log_tiled")
+"""Column of the ratio that the tile model gives: a prior that the network corrects."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetConfig:
@@ -30,6 +36,10 @@ class NetConfig:
     dropout: float = 0.0
     ratio_limit: float = 3.0
     """Largest |log(time / base)| the network may claim."""
+    bins: int = 0
+    """Places for bins of all columns (`BinLayer`)."""
+    tiled_prior: bool = False
+    """Whether the ratio starts from the tile model's (`predictor.features.tiles`)."""
 
 
 class LatencyNet(nn.Module):
@@ -54,6 +64,7 @@ class LatencyNet(nn.Module):
             layers += [nn.Linear(width, config.hidden), nn.SiLU(), nn.Dropout(config.dropout)]
             width = config.hidden
         self.encoder = nn.Sequential(*layers)
+        self.binned = BinLayer(config.bins, config.hidden) if config.bins else None
         self.from_producers = nn.ModuleList(
             SAGEConv(config.hidden, config.hidden) for _ in range(config.message_layers)
         )
@@ -99,10 +110,8 @@ class LatencyNet(nn.Module):
         A known device (`device_N` >= 0) has an effect of its own beside the shared network, with a
         prior at zero: the shared part then need not explain one device's quirks.
         """
-        x_NF = (x_NF - self.x_mean_F) / self.x_scale_F
-        x_NF = x_NF.clamp(-6.0, 6.0)
-        e_NT = self.token_embedding(self.trunk_token_T[token_N])
-        h_NH = self.encoder(torch.cat([x_NF, e_NT], dim=1))
+        prior_N = x_NF[:, TILED] if self.config.tiled_prior else x_NF.new_zeros(())
+        h_NH = self._encoded(x_NF, token_N)
         reverse_2E = edge_index_2E.flip(0) if consumers_2E is None else consumers_2E
         if edge_index_2E.shape[1] or reverse_2E.shape[1]:
             for gate, down, up in zip(
@@ -117,10 +126,22 @@ class LatencyNet(nn.Module):
         effect_N = effect_N + self.device_isolated[known_N] * isolated_N
         effect_N = torch.where(device_N >= 0, effect_N, torch.zeros_like(effect_N))
         raw = out_N3[:, 0] + self.token_bias_T[token_N] + effect_N
-        mid = limit * torch.tanh(raw / limit)
+        mid = prior_N + limit * torch.tanh(raw / limit)
         below = nn.functional.softplus(out_N3[:, 1] - 2.0)
         above = nn.functional.softplus(out_N3[:, 2] - 2.0)
         return torch.stack([mid - below, mid, mid + above], dim=1)
+
+    def _encoded(self, x_NF: Tensor, token_N: Tensor) -> Tensor:
+        """(N, H) what each kernel is, its neighbours left out."""
+        scaled_NF = ((x_NF - self.x_mean_F) / self.x_scale_F).clamp(-6.0, 6.0)
+        e_NT = self.token_embedding(self.trunk_token_T[token_N])
+        first, *rest = self.encoder
+        h_NH: Tensor = first(torch.cat([scaled_NF, e_NT], dim=1))
+        if self.binned is not None:
+            h_NH = h_NH + self.binned(x_NF)
+        for layer in rest:
+            h_NH = layer(h_NH)
+        return h_NH
 
     def host_us(
         self, op_N: Tensor, scalar_arg_N: Tensor, isolated_N: Tensor, host_N: Tensor

@@ -97,7 +97,16 @@ def _trunk(t: Tensor, columns: Sequence[str], tokens: Sequence[str], ops: Sequen
     return trunk_tokens()
 
 
+def _bin_columns(
+    t: Tensor, columns: Sequence[str], tokens: Sequence[str], ops: Sequence[str]
+) -> Tensor:
+    """Bins know their column by its place among the release's."""
+    places = torch.tensor([COLUMNS.index(name) for name in columns], dtype=torch.long)
+    return places[t.long()]
+
+
 _CHANGES: Mapping[str, _Change] = {
+    "binned.column_K": _bin_columns,
     "encoder.0.weight": _encoder,
     "x_mean_F": lambda t, columns, tokens, ops: _placed(t, 0, columns, COLUMNS, 0.0),
     "x_scale_F": lambda t, columns, tokens, ops: _placed(t, 0, columns, COLUMNS, 1.0),

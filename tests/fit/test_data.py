@@ -71,6 +71,17 @@ def test_flags_exclude_rows(data: Imported) -> None:
     assert len(usable_kernels(held, every, TRAIN)) == 2 * 5 * 30
 
 
+def test_a_sample_takes_so_many_rows_of_each_group_the_same_ones_always(data: Imported) -> None:
+    recipe = RECIPE.model_copy(update={"rows_per_group": 7})
+    found = usable_kernels(data, recipe, TRAIN)
+    counts = found.groupby(["device", "op", "dtype"]).size()
+    assert (counts == 7).all() and len(counts) == 2 * 5
+    alone = usable_kernels(data, recipe, TRAIN[:1])
+    assert set(alone["row_id"]) == set(found.loc[found["device"] == TRAIN[0], "row_id"])
+    every = usable_kernels(data, RECIPE.model_copy(update={"rows_per_group": 1000}), TRAIN)
+    assert len(every) == len(usable_kernels(data, RECIPE, TRAIN))
+
+
 def test_steps_need_a_graph_and_no_flag(data: Imported) -> None:
     assert len(usable_steps(data, TRAIN)) == 8
     steps = data.steps.assign(flag=np.where(data.steps["model"] == "toy", "distributed", ""))
