@@ -16,8 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
+from predictor.traces.measure.flags import COLD, NOISY, OTHER_LOAD
 from predictor.traces.measure.grid import Point, read_grid
-from predictor.traces.measure.kernels import COLD, NOISY, OTHER_LOAD, KernelRun
+from predictor.traces.measure.kernels import KernelRun
 from predictor.traces.measure.local import LocalDevice, local_device
 from predictor.traces.measure.rows_file import RowsFile, read_rows
 from predictor.traces.measure.timer import Limits

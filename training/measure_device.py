@@ -34,7 +34,8 @@ from predictor.traces.measure.kinds import kind_of
 from predictor.traces.measure.local import LocalDevice, local_device
 from predictor.traces.measure.program import RealProgram
 from predictor.traces.measure.rows_file import RowsFile
-from predictor.traces.measure.steps import StepRun, Task, release, run_tasks
+from predictor.traces.measure.steps import StepRun
+from predictor.traces.measure.tasks import Task, release, run_tasks
 from predictor.traces.measure.timer import Limits
 from predictor.traces.measure.trace_file import write_trace
 

@@ -36,7 +36,8 @@ from predictor.traces.measure.grid import read_grid
 from predictor.traces.measure.kernels import KernelRun
 from predictor.traces.measure.local import LocalDevice, local_device
 from predictor.traces.measure.rows_file import RowsFile
-from predictor.traces.measure.steps import StepRun, Task, run_tasks
+from predictor.traces.measure.steps import StepRun
+from predictor.traces.measure.tasks import Task, run_tasks
 from predictor.traces.measure.timer import Limits
 from predictor.traces.sources.own import FILES, LICENCE, SOURCE
 

@@ -26,7 +26,8 @@ from torch import nn
 
 from predictor.graph.ir import OpGraph
 from predictor.program import capture
-from predictor.traces.measure.program import RealProgram, prepared, real_inputs, real_program
+from predictor.traces.measure.program import RealProgram, prepared, real_program
+from predictor.traces.measure.real_values import real_inputs
 from predictor.zoo.bert import BertConfig, BertForPreTraining
 from predictor.zoo.convnext import ConvNext
 from predictor.zoo.dlrm import Dlrm, DlrmConfig

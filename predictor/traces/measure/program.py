@@ -5,10 +5,10 @@ Weights are random: times do not depend on them, as long as none is a NaN or a d
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -17,23 +17,21 @@ from torch.utils._pytree import tree_map
 
 from predictor import zoo
 from predictor.capture import timm_models
+from predictor.capture.failures import PROGRAM_ERRORS, first_line, program_line
 from predictor.capture.losses import step_loss
+from predictor.capture.metacopy import uncompiled
 from predictor.capture.specs import TORCH_DTYPES
 from predictor.capture.target import load_program
 from predictor.capture.torch import capture_module
-from predictor.errors import CaptureError
+from predictor.errors import CaptureError, PredictorError
 from predictor.graph.ir import OpGraph
-from predictor.zoo.vision import CLASSES
+from predictor.traces.measure.real_values import real_inputs, set_weights
 
 Mode = Literal["infer", "train"]
 Mark = Callable[[str], AbstractContextManager[Any]]
 """Makes a context around a phase of a step."""
 SEED = 0
 LEARNING_RATE = 1e-6
-_SMALL_NAMES = ("token_type_ids", "next_sentence_label")
-"""Inputs that take one of two values."""
-_TIMES = 1000
-"""Steps of a diffusion model."""
 
 
 @dataclass(slots=True)
@@ -67,9 +65,9 @@ class RealProgram:
     def key(self) -> str:
         """What tells the step from all others."""
         sizes = " ".join(f"{n}={v:g}" for n, v in self.facts.items())
-        return " ".join(
-            x for x in (self.name, self.mode, self.dtype, self.optimizer or "", sizes) if x
-        )
+        compiled = "compiled" if self.compiled else ""
+        words = (self.name, self.mode, self.dtype, self.optimizer or "", sizes, compiled)
+        return " ".join(word for word in words if word)
 
     def graph(self) -> OpGraph:
         """The captured step."""
@@ -85,11 +83,21 @@ class RealProgram:
 
     @property
     def compiled(self) -> bool:
-        """Whether `compile` was called."""
-        return self._run is not None
+        """Whether it runs under `torch.compile`, by `compile` or as it came, or a part of it."""
+        return self._run is not None or any(_is_compiled(m) for m in self.module.modules())
 
     def step(self, mark: Mark = lambda phase: nullcontext()) -> None:
-        """One step, each phase in a context that `mark` makes of its name."""
+        """One step, each phase in a context that `mark` makes of its name.
+
+        Raises:
+            CaptureError: the program fails; its own error is the cause.
+        """
+        try:
+            self._step(mark)
+        except PROGRAM_ERRORS as error:
+            raise run_failure(self.name, error) from error
+
+    def _step(self, mark: Mark) -> None:
         if self.mode == "infer":
             with mark("forward"), torch.no_grad(), self._autocast():
                 self._forward()
@@ -108,13 +116,14 @@ class RealProgram:
             updater.step()
 
     def _forward(self) -> Any:
-        return (self._run or self.module)(*self.args, **self.inputs)
+        run = self.module if self._run is None else self._run
+        return run(*self.args, **self.inputs)
 
     def _autocast(self) -> AbstractContextManager[Any]:
         if not self.dtype.startswith("amp-"):
             return nullcontext()
         kind = TORCH_DTYPES[self.dtype.removeprefix("amp-")]
-        return torch.autocast(next(self.module.parameters()).device.type, dtype=kind)
+        return torch.autocast(self._device().type, dtype=kind)
 
     def _updater_of(self) -> torch.optim.Optimizer:
         if self._updater is None:
@@ -132,9 +141,37 @@ class RealProgram:
     def _target(self, shape: tuple[int, ...]) -> Tensor:
         """Class labels of a loss that the program did not bring: made once."""
         if shape not in self._targets:
-            device = next(self.module.parameters()).device
-            self._targets[shape] = torch.zeros(shape, dtype=torch.long, device=device)
+            self._targets[shape] = torch.zeros(shape, dtype=torch.long, device=self._device())
         return self._targets[shape]
+
+    def _device(self) -> torch.device:
+        """Where the program's tensors are; a module may have no parameters."""
+        tensors = (*self.module.parameters(), *self.args, *self.inputs.values())
+        found = (v.device for v in tensors if isinstance(v, Tensor))
+        return next(found, torch.device("cpu"))
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    """Whether a module is the wrapper of `torch.compile`, or was compiled in place."""
+    in_place = getattr(module, "_compiled_call_impl", None) is not None
+    return in_place or uncompiled(module) is not module
+
+
+def run_failure(name: str, error: BaseException) -> PredictorError:
+    """The error to raise for a program that fails when it is made or run.
+
+    Args:
+        name: of the program.
+        error: what it raised.
+    """
+    if isinstance(error, PredictorError):
+        return error
+    line = program_line(error.__traceback__)
+    place = f" in {line}" if line else ""
+    return CaptureError(
+        f"{name} fails when it runs{place}: {type(error).__name__}: {first_line(error)}; "
+        "run its step with PyTorch to see more"
+    )
 
 
 def real_program(
@@ -162,6 +199,7 @@ def real_program(
         UnknownTargetError, CaptureError: as `predictor capture`.
     """
     facts: dict[str, float] = {}
+    name = target
     args: tuple[Any, ...] = ()
     inputs: Mapping[str, Any] = {}
     with torch.random.fork_rng(devices=[]):
@@ -181,21 +219,34 @@ def real_program(
             args = (torch.randn(shape, device=device),)
             facts |= {"batch": shape[0], "size": shape[-1]}
         else:
-            module, given = load_program(target, batch=batch, seq=seq)
-            if any(t.is_meta for t in (*module.parameters(), *module.buffers())):
-                raise CaptureError(f"{target}: a module on the meta device cannot be run")
-            module = module.to(device)
-            moved = tree_map(lambda v: v.to(device) if isinstance(v, Tensor) else v, given)
-            named = isinstance(moved, Mapping)
-            inputs = moved if named else {}
-            args = () if named else tuple(moved) if isinstance(moved, (tuple, list)) else (moved,)
+            module, args, inputs = _own_program(target, device, batch=batch, seq=seq)
             first = next((v for v in (*args, *inputs.values()) if isinstance(v, Tensor)), None)
             facts["batch"] = batch or (first.shape[0] if first is not None and first.dim() else 1)
+            facts |= {} if seq is None else {"seq": seq}
+            file, _, function = target.rpartition(":")
+            name = f"{Path(file).name}:{function}"
     program = RealProgram(
-        target, module, inputs, args, mode=mode, dtype=dtype or "fp32",
+        name, module, inputs, args, mode=mode, dtype=dtype or "fp32",
         optimizer=(optimizer or "adamw") if mode == "train" else None, facts=facts,
     )  # fmt: skip
     return prepared(program)
+
+
+def _own_program(
+    target: str, device: str, *, batch: int | None, seq: int | None
+) -> tuple[nn.Module, tuple[Any, ...], Mapping[str, Any]]:
+    """Module, positional and keyword inputs of `file.py:function`, on the device."""
+    module, given = load_program(target, batch=batch, seq=seq)
+    if any(t.is_meta for t in (*module.parameters(), *module.buffers())):
+        raise CaptureError(f"{target}: a module on the meta device cannot be run")
+    try:
+        module = module.to(device)
+        moved = tree_map(lambda v: v.to(device) if isinstance(v, Tensor) else v, given)
+    except PROGRAM_ERRORS as error:
+        raise run_failure(target, error) from error
+    if isinstance(moved, Mapping):
+        return module, (), moved
+    return module, tuple(moved) if isinstance(moved, (tuple, list)) else (moved,), {}
 
 
 def _timm_module(target: str) -> nn.Module:
@@ -205,7 +256,18 @@ def _timm_module(target: str) -> nn.Module:
 
 
 def prepared(program: RealProgram) -> RealProgram:
-    """The program with sound weights, in its dtype and mode."""
+    """The program with sound weights, in its dtype and mode.
+
+    Raises:
+        CaptureError: the module cannot be brought there; its own error is the cause.
+    """
+    try:
+        return _prepared(program)
+    except PROGRAM_ERRORS as error:
+        raise run_failure(program.name, error) from error
+
+
+def _prepared(program: RealProgram) -> RealProgram:
     set_weights(program.module)
     program.module.train(program.mode == "train")
     if program.dtype in ("bf16", "fp16"):
@@ -219,48 +281,3 @@ def prepared(program: RealProgram) -> RealProgram:
         program.inputs = {name: cast(value) for name, value in program.inputs.items()}
         program.args = tuple(cast(value) for value in program.args)
     return program
-
-
-def set_weights(module: nn.Module) -> None:
-    """Weights of usual size: some constructors leave memory as they find it."""
-    with torch.no_grad():
-        for name, parameter in module.named_parameters():
-            if not parameter.is_floating_point():
-                continue
-            if parameter.dim() > 1:
-                fan_in = math.prod(parameter.shape[1:])
-                parameter.normal_(0.0, 1.0 / math.sqrt(max(1, fan_in)))
-            else:
-                parameter.fill_(0.0 if name.endswith("bias") else 1.0)
-
-
-def real_inputs(
-    wanted: Mapping[str, Tensor], module: nn.Module, device: str
-) -> Mapping[str, Tensor]:
-    """Inputs of a bundled model with values: indices that are in range, numbers around zero.
-
-    Raises:
-        CaptureError: an input is sparse.
-    """
-    tables = [m for m in module.modules() if isinstance(m, (nn.Embedding, nn.EmbeddingBag))]
-    words = max((m.num_embeddings for m in tables), default=CLASSES)
-    bags = [m.num_embeddings for m in tables if isinstance(m, nn.EmbeddingBag)]
-    made: dict[str, Tensor] = {}
-    for name, meta in wanted.items():
-        if meta.layout is not torch.strided:
-            raise CaptureError(
-                f"input {name!r} is sparse: measure the module from file.py:function, which makes "
-                "its own inputs"
-            )
-        shape = tuple(meta.shape)
-        if meta.is_floating_point():
-            made[name] = torch.randn(shape, device=device)
-        elif name == "offsets":
-            made[name] = torch.arange(shape[0], device=device) % (shape[0] // max(1, len(bags)))
-        elif name == "indices" and bags:
-            each = shape[0] // len(bags)
-            made[name] = torch.cat([torch.randint(n, (each,), device=device) for n in bags])
-        else:
-            below = 2 if name in _SMALL_NAMES else _TIMES if name == "times" else words
-            made[name] = torch.randint(below, shape, device=device)
-    return made

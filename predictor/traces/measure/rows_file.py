@@ -11,13 +11,14 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from predictor.atomic import replacing_file
 from predictor.errors import DataError
 from predictor.graph.ops import DIM_NAMES
+from predictor.traces.measure.flags import MENDABLE
 from predictor.traces.schema import TABLES, column_kind
 from predictor.traces.sources.rows_columns import SET_BY_IMPORT
 
@@ -51,6 +52,7 @@ class RowsFile:
         self._keys: dict[str, int] = {}
         self._refused: dict[str, str] = {}
         self._written = time.monotonic()
+        self._before: Callable[[], None] = lambda: None
         if path.exists():
             if not resume:
                 raise DataError(f"{path} exists: name another file, or go on with it (--resume)")
@@ -75,9 +77,22 @@ class RowsFile:
         """Rows by flag; sound ones have the empty flag."""
         return Counter(str(row.get("flag", "")) for row in self._rows)
 
+    def before_rows(self, write: Callable[[], None]) -> None:
+        """Have something written before each time that rows are (what describes their device)."""
+        self._before = write
+
     def done(self, key: str) -> bool:
-        """Whether a point was measured or refused."""
-        return key in self._keys or key in self._refused
+        """Whether a point has its rows; a refused one has not."""
+        return key in self._keys
+
+    def sound(self, key: str) -> bool:
+        """Whether a point has its rows and another measurement would not mend their flags."""
+        return self.done(key) and not self.worst(key)
+
+    def worst(self, key: str) -> str:
+        """The gravest flag of a point's rows that another measurement may mend; empty for none."""
+        flags = {str(row.get("flag", "")) for row in self.rows_of(key)}
+        return next((flag for flag in MENDABLE if flag in flags), "")
 
     def rows_of(self, key: str) -> Sequence[Mapping[str, Any]]:
         """Rows of a point; none where it is not done."""
@@ -97,9 +112,10 @@ class RowsFile:
         self._maybe_write()
 
     def refuse(self, key: str, reason: str) -> None:
-        """Note that a point gave no number that can be trusted."""
-        self._refused[key] = reason
-        self._maybe_write()
+        """Note that a point gave no number that can be trusted; rows that it has stay."""
+        if not self.done(key):
+            self._refused[key] = reason
+            self._maybe_write()
 
     def frame(self) -> pd.DataFrame:
         """The rows as a table of own rows."""
@@ -111,10 +127,13 @@ class RowsFile:
         return pd.DataFrame(values).astype({c: _DTYPES[kinds[c]] for c in columns})
 
     def write(self) -> None:
-        """Write everything, whole or not at all."""
+        """Write everything, whole or not at all; without any row no file is made."""
+        if not self._rows and not self.path.exists():
+            return
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        self._before()
         table = pa.Table.from_pandas(self.frame(), preserve_index=False)
         kept = {"keys": self._keys, "refused": self._refused, "facts": self.facts}
         meta = {**(table.schema.metadata or {}), META: json.dumps(kept).encode()}

@@ -23,7 +23,7 @@ from predictor.traces.measure.timer import Limits
 
 if TYPE_CHECKING:
     from predictor.traces.measure.program import Mode
-    from predictor.traces.measure.steps import MeasuredStep
+    from predictor.traces.measure.step_parts import MeasuredStep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +129,8 @@ class MeasureSession:
             DataError: the files are there already.
         """
         from predictor.traces.measure.program import real_program
-        from predictor.traces.measure.steps import StepRun, keep
+        from predictor.traces.measure.steps import StepRun
+        from predictor.traces.measure.tasks import keep
 
         steps = self._file("steps", {}, self.out)
         kernels = self._file("kernels", {}, self.inside)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -68,9 +69,15 @@ class StepClock:
         self.samples.total_us.append(took)
         return took
 
-    def sample_until(self, limits: Limits) -> None:
-        """Steps until the median is known or the time is used up; at least `LEAST_STEPS`."""
-        deadline = time.perf_counter() + limits.seconds
+    def sample_until(self, limits: Limits, stop: float | None = None) -> None:
+        """Steps until the median is known or the time is used up; at least `LEAST_STEPS`.
+
+        Args:
+            limits: when the median is known, and the time.
+            stop: `time.monotonic()` at which the time is used up in any case.
+        """
+        left = math.inf if stop is None else stop - time.monotonic()
+        deadline = time.perf_counter() + min(limits.seconds, left)
         while len(self.samples.total_us) < MOST_STEPS:
             self.sample()
             taken = self.samples.total_us
@@ -78,7 +85,6 @@ class StepClock:
                 continue
             if time.perf_counter() >= deadline or half_width(taken) <= limits.target:
                 break
-
         if self.device == "cuda" and self.program.mode == "train":
             for _ in range(LEAST_STEPS):
                 self.program.step(self._mark)

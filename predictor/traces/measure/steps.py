@@ -9,33 +9,37 @@ this is from the step that nothing watched.
 
 from __future__ import annotations
 
-import gc
-import logging
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from predictor.errors import DataError, PredictorError
+from predictor.errors import DataError
 from predictor.graph.ir import Kernel
 from predictor.lower.eager import lower_eager
-from predictor.traces.measure.conditions import LoadWatch, Readings, readings
+from predictor.traces.measure.conditions import (
+    WINDOW_SECONDS,
+    LoadWatch,
+    Readings,
+    readings,
+)
+from predictor.traces.measure.flags import NOISY, flag_of
 from predictor.traces.measure.in_step import Captured, Joined, captured_calls, joined
-from predictor.traces.measure.kernels import DEAD, NOISY, OTHER_LOAD, flag_of, kernel_facts
-from predictor.traces.measure.local import DeviceType, LocalDevice
+from predictor.traces.measure.kernels import kernel_facts
+from predictor.traces.measure.local import LocalDevice
 from predictor.traces.measure.profiled import CallNode, Value, call_cost_us, profiled_step, value_of
 from predictor.traces.measure.program import RealProgram
-from predictor.traces.measure.rows_file import RowsFile
+from predictor.traces.measure.step_parts import LEAST_PROFILED, MeasuredStep, StepParts
 from predictor.traces.measure.step_time import LEAST_STEPS, StepClock
 from predictor.traces.measure.timer import NORMAL_MAD, Limits, Timing
 
-logger = logging.getLogger(__name__)
-
-LEAST_PROFILED, MOST_PROFILED = 5, 25
+MOST_PROFILED = 25
+LEAST_MEASURED = 2 * LEAST_PROFILED + 2
+"""Steps that a measurement has at least once it is warm: watched, not watched, and two before."""
 SHORT_US = 20_000.0
 """Steps below run once more before each that counts, watched or not: reading the profiler's events
 empties the caches."""
@@ -47,49 +51,6 @@ APART = 0.25
 """`closure` above which the times inside say nothing: no rows of them are written."""
 LISTED = 20
 """Names of unmatched calls that a step tells."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepParts:
-    """What a step's time consists of, microseconds."""
-
-    wall_us: float
-    """Median of steps that nothing watched."""
-    profiled_us: float
-    """Median of steps under the profiler."""
-    call_cost_us: float
-    """What the profiler takes for one call."""
-    calls: int
-    """Calls that it saw in a step."""
-    kernels_us: float
-    """Captured calls that were found."""
-    unmatched_us: float
-    """Calls that compute and have no captured partner."""
-    gap_us: float
-    """All else: the host between calls, views, the profiled step's own idle time."""
-    closure: float
-    """(kernels + unmatched + gap) / wall - 1: what a profiled step less the profiler's time is
-    longer than the step just before; NaN where the device runs beside the host."""
-    captured: int
-    """Captured calls that launch something."""
-    matched: int
-    unmatched: Mapping[str, float] = field(default_factory=dict)
-    """Time of unmatched calls by name, the longest first."""
-    not_seen: Mapping[str, int] = field(default_factory=dict)
-    """Captured calls that the profiler did not see, by name."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredStep:
-    """One program's step: rows for the two tables, and its parts."""
-
-    step: Mapping[str, Any]
-    kernels: Sequence[Mapping[str, Any]]
-    counts: Sequence[int]
-    """How often each row of `kernels` runs in the step."""
-    parts: StepParts
-    refused: str = ""
-    """Why the number must not be written; empty when it may."""
 
 
 class StepRun:
@@ -109,12 +70,16 @@ class StepRun:
         self.device, self.limits = device, limits
         self.cost_us = call_cost_us() if device.type == "cpu" else 0.0
 
-    def measure(self, program: RealProgram) -> MeasuredStep:
+    def measure(self, program: RealProgram, *, stop: float | None = None) -> MeasuredStep:
         """One program; a compiled one has no kernels that can be told apart by captured calls.
 
+        Args:
+            program: whose step.
+            stop: `time.monotonic()` at which sampling ends early.
+
         Raises:
-            CaptureError, CostRuleError: it cannot be captured.
-            RuntimeError: it cannot be run.
+            CaptureError, CostRuleError: it cannot be captured, or fails when it runs.
+            DataError: its steps are too long to be measured before `stop`.
         """
         calls: list[Captured] = []
         if not program.compiled:  # a compiler's kernels are other ones
@@ -123,16 +88,22 @@ class StepRun:
         self.device.set_tf32(usual=True)
         clock, watch = StepClock(program, self.device.type), LoadWatch()
         clock.warm_up()
+        first = clock.sample()
+        _check_time(program.name, first, stop)
         shaped = profiled_step(program, self.device.type, shapes=True)
         found = joined(calls, shaped)
-        first = clock.sample()
         watch.look()
-        trees, excess = self._sample(clock, first, shaped)
+        trees, tried, excess = self._sample(clock, first, shaped, stop)
+        if watch.seconds() < WINDOW_SECONDS:  # the system counts load in ticks
+            time.sleep(WINDOW_SECONDS - watch.seconds())
         load, timing = watch.look(), clock.samples.timing()
         state = readings(self.device.type)
         kernels, counts, parts = self._kernels(found, shaped, trees, timing, excess)
+        parts = replace(
+            parts, tried=tried, alike=len(trees), optimizer_us=clock.samples.phase_us("optimizer")
+        )
         flag = flag_of(timing, self.limits, loaded=load is not None and load.disturbed)
-        if not flag and abs(parts.closure) > CLOSED:
+        if not flag and (parts.differs or abs(parts.closure) > CLOSED):
             flag = NOISY
         shared = {**self.device.facts(), "tf32": "", "clock_mhz": state.clock_mhz,
                   "power_limit_w": state.power_limit_w}  # fmt: skip
@@ -140,21 +111,23 @@ class StepRun:
             {**shared, **k, "context": "step", "model": program.name, "flag": k["flag"] or flag}
             for k in kernels
         ]
-        if abs(parts.closure) > APART:
+        if abs(parts.closure) > APART or parts.differs:
             rows, counts = [], []
         return MeasuredStep(
             step=self._step_row(program, clock, timing, flag, state), kernels=rows, counts=counts,
             parts=parts, refused=timing.untrusted(self.limits, self.device.clock.resolution_us),
+            load=load,
         )  # fmt: skip
 
     def _sample(
-        self, clock: StepClock, first_us: float, like: CallNode
-    ) -> tuple[list[CallNode], float]:
+        self, clock: StepClock, first_us: float, like: CallNode, stop: float | None
+    ) -> tuple[list[CallNode], int, float]:
         """Steps that nothing watches, and profiled ones between them.
 
         Returns:
-            The profiled steps, and by how much they are longer than the step just before, less the
-            profiler's time: the median, as a share.
+            The profiled steps that made the same calls as the first, of how many, and by how much
+            they are longer than the step just before, less the profiler's time: the median, as a
+            share; NaN where there is none.
         """
         short = first_us < SHORT_US and self.device.type == "cpu"
         share = self.limits.seconds * 1e6 / max(1.0, first_us) / LEAST_STEPS
@@ -162,7 +135,11 @@ class StepRun:
         names = [c.name for c in like.every()]
         trees: list[CallNode] = []
         excess: list[float] = []
-        for _ in range(2 * wanted):
+        tried = 0
+        while len(trees) < wanted and tried < 2 * wanted:
+            if stop is not None and tried >= LEAST_PROFILED and time.monotonic() >= stop:
+                break
+            tried += 1
             if short:
                 clock.program.step()
             plain = clock.sample()
@@ -170,10 +147,8 @@ class StepRun:
             if [c.name for c in tree.every()] == names:
                 trees.append(tree)
                 excess.append((tree.host_us - self.cost_us * tree.calls) / plain - 1)
-            if len(trees) == wanted:
-                break
-        clock.sample_until(self.limits)
-        return trees, float(np.median(excess)) if excess else math.nan
+        clock.sample_until(self.limits, stop)
+        return trees, tried, float(np.median(excess)) if excess else math.nan
 
     def _kernels(
         self,
@@ -226,13 +201,27 @@ class StepRun:
         }  # fmt: skip
 
 
+def _check_time(name: str, first_us: float, stop: float | None) -> None:
+    """Refuse a program whose fewest steps do not fit into the time that is left."""
+    if stop is None:
+        return
+    needs, left = LEAST_MEASURED * first_us * 1e-6, stop - time.monotonic()
+    if needs > left:
+        raise DataError(
+            f"{name}: a step takes {first_us * 1e-6:.3g} s, and a measurement {LEAST_MEASURED} of "
+            f"them, {needs / 60:.2g} minutes, of which {max(0.0, left) / 60:.2g} are left: give "
+            "more --minutes, or a smaller batch"
+        )
+
+
 def kernel_rows(
     captured: Sequence[Captured], times: Sequence[np.ndarray]
 ) -> tuple[list[dict[str, Any]], list[int]]:
     """Rows of equal kernels together, and how often each runs.
 
     Args:
-        captured: calls of the step; those without a profiled call give no row.
+        captured: calls of the step; those without a profiled call give no row, nor do those whose
+            time is all the profiler's.
         times: of each, one a profiled step.
     """
     equal: dict[tuple[object, ...], list[np.ndarray]] = defaultdict(list)
@@ -248,6 +237,8 @@ def kernel_rows(
     for key, groups in equal.items():
         every = np.concatenate(groups)
         mean = float(np.mean([np.median(g) for g in groups]))
+        if mean <= 0.0:  # shorter than what the profiler took for the calls inside
+            continue
         deviation = float(np.median(np.abs(every - np.median(every))))
         rows.append({
             **facts[key], "latency_us": mean, "spread_us": NORMAL_MAD * deviation,
@@ -264,88 +255,6 @@ def call_facts(kernels: Sequence[Kernel]) -> dict[str, Any]:
     for name in ("flops", "read_bytes", "write_bytes"):
         row[name] = math.fsum(getattr(k, name) for k in kernels)
     return {**row, "flag": SEVERAL if len(kernels) > 1 else ""}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """A step to measure; its program is built when its turn comes."""
-
-    key: str
-    build: Callable[[], RealProgram]
-
-
-def run_tasks(
-    run: StepRun,
-    tasks: Sequence[Task],
-    steps: RowsFile,
-    kernels: RowsFile,
-    *,
-    deadline: float | None = None,
-) -> bool:
-    """Measure every step that is not done; flagged ones again at the end, twice at most.
-
-    Args:
-        run: on the device.
-        tasks: in the order of their worth.
-        steps: file of steps.
-        kernels: file of the kernels inside.
-        deadline: `time.monotonic()` at which no further step is begun.
-
-    Returns:
-        Whether all were reached before the deadline.
-    """
-    try:
-        for again in (False, True, True):
-            for number, task in enumerate(tasks, 1):
-                flags = {str(row.get("flag", "")) for row in steps.rows_of(task.key)}
-                if steps.done(task.key) and not (again and flags & {OTHER_LOAD, NOISY}):
-                    continue
-                if deadline is not None and time.monotonic() >= deadline:
-                    return False
-                _attempt(run, task, steps, kernels)
-                logger.info("%d of %d: %s", number, len(tasks), task.key)
-        return True
-    finally:
-        kernels.write()
-        steps.write()
-
-
-def _attempt(run: StepRun, task: Task, steps: RowsFile, kernels: RowsFile) -> None:
-    """Measure one step and keep it, unless an earlier time of it is better."""
-    try:
-        measured = run.measure(task.build())
-        release(run.device.type)
-    except (RuntimeError, ValueError, TypeError, MemoryError, PredictorError) as error:
-        logger.info("%s: %s", task.key, " ".join(str(error).split())[:200])
-        if not steps.done(task.key):
-            steps.refuse(task.key, type(error).__name__)
-        if DEAD in str(error):
-            raise
-        return
-    if measured.step["flag"] and steps.done(task.key):
-        return
-    keep(measured, task.key, steps, kernels)
-
-
-def release(device: DeviceType) -> None:
-    """Give back what the last program held."""
-    gc.collect()
-    if device == "cuda":
-        import torch
-
-        torch.cuda.empty_cache()
-
-
-def keep(measured: MeasuredStep, key: str, steps: RowsFile, kernels: RowsFile) -> None:
-    """Put a measured step into its two files."""
-    if measured.refused:
-        steps.refuse(key, measured.refused)
-        return
-    facts = {k: v for k, v in asdict(measured.parts).items() if v == v}
-    steps.facts.setdefault("parts", {})[key] = facts
-    kernels.facts.setdefault("counts", {})[key] = list(measured.counts)
-    kernels.add(key, measured.kernels)
-    steps.add(key, [measured.step])
 
 
 def _times(places: Sequence[int], seen: Sequence[Sequence[CallNode]], value: Value) -> np.ndarray:

@@ -23,6 +23,8 @@ LEAST_SAMPLES = 7
 MOST_SAMPLES = 400
 MOST_CALLS = 20_000
 """Calls of one inner loop at most."""
+SPREAD_TOO_LARGE = "spread_too_large"
+"""Why a number is not written that the next measurement may give."""
 NORMAL_MAD = 1.4826
 """Standard deviation of normal samples over their median absolute deviation."""
 
@@ -85,7 +87,7 @@ class Timing:
         if self.median_us * self.calls <= resolution_us:
             return "below_resolution"
         if not self.spread_us <= limits.refused * self.median_us:
-            return "spread_too_large"
+            return SPREAD_TOO_LARGE
         return ""
 
     def noisy(self, limits: Limits) -> bool:

@@ -11,8 +11,9 @@ import pytest
 from predictor.errors import DataError
 from predictor.hardware.catalogue import resolve_device
 from predictor.traces.measure.conditions import Load
+from predictor.traces.measure.flags import flag_of
 from predictor.traces.measure.grid import Point
-from predictor.traces.measure.kernels import RETRIES, KernelRun, flag_of
+from predictor.traces.measure.kernels import RETRIES, KernelRun
 from predictor.traces.measure.rows_file import META, RowsFile, read_rows
 from predictor.traces.measure.timer import Timing
 from predictor.traces.merge import merged
@@ -164,30 +165,159 @@ def test_damaged_metadata_is_refused(device, limits, tmp_path, meta):
         RowsFile(path, "kernels", resume=True)
 
 
-def test_an_interrupted_run_leaves_what_it_has(device, limits, tmp_path, monkeypatch):
-    path = tmp_path / "rows.parquet"
-    rows = RowsFile(path, "kernels")
-    kernel_run = KernelRun(device, rows, limits)
-    kernel_run._watch = Watch()
-    visit, calls = kernel_run._visit, []
+def stopping(monkeypatch, kernel_run: KernelRun, after: int, error: BaseException) -> None:
+    """Have a run's visit raise once so many have gone well."""
+    visit, calls = KernelRun._visit, []
 
-    def interrupted(point: Point) -> None:
+    def stopped(self, point: Point) -> None:
+        if len(calls) == after:
+            raise error
         calls.append(point)
-        if len(calls) == 2 * len(POINTS) + 3:  # the third pass of the third point
-            raise KeyboardInterrupt
-        visit(point)
+        visit(self, point)
 
-    monkeypatch.setattr(KernelRun, "_visit", lambda self, point: interrupted(point))
+    monkeypatch.setattr(KernelRun, "_visit", stopped)
+
+
+def test_an_interrupted_run_keeps_points_of_two_passes(device, limits, tmp_path, monkeypatch):
+    path = tmp_path / "rows.parquet"
+    kernel_run = KernelRun(device, RowsFile(path, "kernels"), limits)
+    kernel_run._watch = Watch()
+    stopping(monkeypatch, kernel_run, len(POINTS) + 2, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         kernel_run.run(POINTS)
     frame, _ = read_rows(path)
-    assert frame["op"].tolist() == ["linear", "add"]
+    assert frame["op"].tolist() == ["linear", "add"]  # two passes; the others have one
+    assert frame["flag"].tolist() == ["", "cold_cache"]  # two quiet passes of two are enough
+    assert frame["repeats"].tolist() == [28, 28]
 
 
 def test_a_deadline_ends_a_run(device, limits, tmp_path):
     rows = RowsFile(tmp_path / "rows.parquet", "kernels")
     assert not KernelRun(device, rows, limits, deadline=0.0).run(POINTS)
-    assert rows.rows == 0 and rows.path.is_file()
+    assert rows.rows == 0 and not rows.path.exists()
+
+
+class Time:
+    """A clock that a visit moves on by a second."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_short_runs_that_go_on_reach_the_end(device, limits, tmp_path, monkeypatch):
+    time, visit = Time(), KernelRun._visit
+    monkeypatch.setattr("predictor.traces.measure.kernels.time", time)
+
+    def slow(self: KernelRun, point: Point) -> None:
+        time.now += 1.0
+        visit(self, point)
+
+    monkeypatch.setattr(KernelRun, "_visit", slow)
+    path, done = tmp_path / "rows.parquet", []
+    for _ in POINTS:  # half a second each: less than a single visit
+        rows = RowsFile(path, "kernels", resume=True)
+        kernel_run = KernelRun(device, rows, limits, deadline=time.now + 0.5)
+        kernel_run._watch = Watch()
+        kernel_run.run(POINTS)
+        done.append(rows.rows)
+    assert done == [1, 2, 3, 4, 5]
+    assert set(rows.flags()) == {"", "cold_cache"}
+
+
+def test_a_block_takes_some_seconds(device, limits, tmp_path, monkeypatch):
+    time, visit, seen = Time(), KernelRun._visit, []
+    monkeypatch.setattr("predictor.traces.measure.kernels.time", time)
+    monkeypatch.setattr("predictor.traces.measure.kernels.BLOCK_SECONDS", 6.0)  # two a pass
+
+    def slow(self: KernelRun, point: Point) -> None:
+        time.now += 1.0
+        seen.append(point.kind)
+        visit(self, point)
+
+    monkeypatch.setattr(KernelRun, "_visit", slow)
+    run(device, limits, tmp_path / "rows.parquet", POINTS[:3])
+    assert seen == ["linear", "add"] * 3 + ["conv"] * 3
+
+
+def timings(monkeypatch, *told: Timing | Exception) -> None:
+    """What the passes of a run say or raise, one after the other; steady after that."""
+    left = list(told)
+
+    def next_one(calls, clock, limits) -> Timing:
+        one = left.pop(0) if left else STEADY
+        if isinstance(one, Exception):
+            raise one
+        return one
+
+    monkeypatch.setattr("predictor.traces.measure.kernels.time_calls", next_one)
+
+
+SPREAD = Timing(median_us=300.0, spread_us=200.0, half_width=0.6, samples=9, calls=1)
+TINY = Timing(median_us=0.01, spread_us=0.0, half_width=0.0, samples=9, calls=1)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [(SPREAD,), (STEADY, SPREAD), (TINY, STEADY), (RuntimeError("once"),),
+     (STEADY, RuntimeError("once")), (STEADY, STEADY, SPREAD)],
+)  # fmt: skip
+def test_one_bad_pass_refuses_no_point(device, limits, tmp_path, monkeypatch, told):
+    timings(monkeypatch, *told)
+    rows = run(device, limits, tmp_path / "rows.parquet", POINTS[:1])
+    assert rows.flags() == {"": 1} and not rows.refused
+    (row,) = rows.rows_of(POINTS[0].key)
+    assert row["latency_us"] == 100.0
+
+
+def test_a_pass_that_waits_for_its_load_counts_as_one_that_succeeded(
+    device, limits, tmp_path, monkeypatch
+):
+    class Slow(Watch):
+        def seconds(self) -> float:
+            return 0.39  # short of a window all the time: passes wait until the end
+
+    timings(monkeypatch, STEADY, STEADY, RuntimeError("once"))
+    rows = run(device, limits, tmp_path / "rows.parquet", POINTS[:1], watch=Slow())
+    assert rows.flags() == {"": 1}
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [((SPREAD,) * 9, "spread_too_large"), ((TINY,) * 3, "below_resolution"),
+     ((RuntimeError("always"),) * 3, "RuntimeError")],
+)  # fmt: skip
+def test_a_point_without_a_sound_time_is_refused(
+    device, limits, tmp_path, monkeypatch, told, reason
+):
+    timings(monkeypatch, *told)
+    rows = run(device, limits, tmp_path / "rows.parquet", POINTS[:1])
+    assert rows.refused == {reason: 1} and rows.rows == 0 and not rows.path.exists()
+
+
+def test_refused_and_flagged_points_are_tried_again(device, limits, tmp_path, monkeypatch):
+    path = tmp_path / "rows.parquet"
+    busy = Watch(*[BUSY] * 2 * (limits.passes + RETRIES))
+    timings(monkeypatch, *[SPREAD, STEADY] * limits.passes, *[SPREAD, STEADY] * RETRIES)
+    rows = run(device, limits, path, [POINTS[1], POINTS[0]], watch=busy)
+    assert rows.refused == {"spread_too_large": 1} and rows.flags() == {"other_load": 1}
+    rows = run(device, limits, path, POINTS[:3], resume=True)
+    assert rows.rows == 3 and not rows.refused
+    assert rows.flags() == {"": 2, "cold_cache": 1}
+    _, kept = read_rows(path)
+    assert next(iter(kept["keys"])) == POINTS[2].key  # what is new comes before what has been tried
+
+
+def test_a_row_is_not_replaced_by_one_that_is_no_better(device, limits, tmp_path, monkeypatch):
+    path = tmp_path / "rows.parquet"
+    run(device, limits, path, POINTS[:1], watch=Watch(*[BUSY] * (limits.passes + RETRIES)))
+    before, _ = read_rows(path)
+    timings(monkeypatch, *[SPREAD] * 9)
+    run(device, limits, path, POINTS[:1], resume=True)
+    after, kept = read_rows(path)
+    assert after.equals(before) and not kept["refused"]
 
 
 def test_the_device_is_the_catalogues(device):

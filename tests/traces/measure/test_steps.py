@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from predictor.commands.measure_text import step_text
+from predictor.errors import CaptureError, DataError
 from predictor.graph.ir import Kernel
+from predictor.traces.measure.conditions import Load
 from predictor.traces.measure.local import local_device
-from predictor.traces.measure.program import RealProgram, prepared, real_inputs, real_program
+from predictor.traces.measure.program import RealProgram, prepared, real_program
+from predictor.traces.measure.real_values import real_inputs
 from predictor.traces.measure.rows_file import RowsFile, read_rows
-from predictor.traces.measure.steps import SEVERAL, StepRun, call_facts, keep, kernel_rows
+from predictor.traces.measure.steps import SEVERAL, StepRun, call_facts, kernel_rows
+from predictor.traces.measure.tasks import Task, keep, run_tasks
 from predictor.traces.measure.timer import Limits
 from predictor.traces.merge import merged
 from predictor.traces.sources.rows import parts
@@ -142,7 +148,7 @@ def test_a_step_that_its_parts_do_not_make_up_is_noisy(run, monkeypatch):
     monkeypatch.setattr("predictor.traces.measure.steps.flag_of", lambda *given, **named: "")
     sample = StepRun._sample
     for excess, flag in ((0.04, ""), (-0.06, "noisy"), (float("nan"), "")):
-        monkeypatch.setattr(StepRun, "_sample", lambda *given, e=excess: (sample(*given)[0], e))
+        monkeypatch.setattr(StepRun, "_sample", lambda *given, e=excess: (*sample(*given)[:2], e))
         measured = run.measure(classifier("infer"))
         assert measured.step["flag"] == flag
         assert {row["flag"] for row in measured.kernels} == {flag}
@@ -153,7 +159,161 @@ def test_parts_that_are_far_from_the_step_are_not_written(run, monkeypatch):
     monkeypatch.setattr("predictor.traces.measure.steps.flag_of", lambda *given, **named: "")
     sample = StepRun._sample
     for excess, written in ((0.2, True), (0.3, False), (-450.0, False)):
-        monkeypatch.setattr(StepRun, "_sample", lambda *given, e=excess: (sample(*given)[0], e))
+        monkeypatch.setattr(StepRun, "_sample", lambda *given, e=excess: (*sample(*given)[:2], e))
         measured = run.measure(classifier("infer"))
         assert bool(measured.kernels) is bool(measured.counts) is written
         assert measured.step["flag"] == "noisy"
+
+
+class Flaky(nn.Module):
+    """Raises at one of its forwards: capture makes the first."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.layer, self.error, self.real = nn.Linear(4, 3), error, 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.device.type != "meta":
+            self.real += 1
+            if self.real > 1:
+                raise self.error
+        return self.layer(x)
+
+
+ERRORS = [IndexError("list"), StopIteration(), AssertionError("no"), SystemExit(0), KeyError("a"),
+          RuntimeError("shape")]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_what_a_program_raises_when_it_runs_is_one_typed_error(run, error, mode):
+    program = RealProgram("own.py:f", Flaky(error), {}, (torch.randn(2, 4),), mode=mode,
+                          facts={"batch": 2})  # fmt: skip
+    with pytest.raises(CaptureError, match=rf"own.py:f fails when it runs.*{type(error).__name__}"):
+        run.measure(program)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda e: type(e).__name__)
+def test_a_program_that_fails_does_not_stop_the_others(run, tmp_path, monkeypatch, error):
+    monkeypatch.setattr("predictor.traces.measure.steps.flag_of", lambda *given, **named: "")
+    monkeypatch.setattr("predictor.traces.measure.steps.CLOSED", math.inf)
+
+    def broken() -> RealProgram:
+        raise error
+
+    fails = prepared(RealProgram("flaky", Flaky(error), {}, (torch.randn(2, 4),)))
+    tasks = [
+        Task(key="a", build=broken), Task(key="b", build=lambda: fails),
+        Task(key="c", build=lambda: classifier("infer")),
+    ]  # fmt: skip
+    steps, kernels = (RowsFile(tmp_path / f"{t}.parquet", t) for t in ("steps", "kernels"))
+    assert run_tasks(run, tasks, steps, kernels)
+    assert steps.refused_points == {k: type(error).__name__ for k in "ab"}
+    assert steps.done("c") and not steps.done("a")
+    tried = []
+    again = [Task(key=k, build=lambda k=k: tried.append(k) or broken()) for k in "abc"]
+    run_tasks(run, again, RowsFile(steps.path, "steps", resume=True), kernels)
+    assert tried == ["a", "b"]  # refused steps are tried once in each run
+
+
+class Restless(nn.Module):
+    """Makes one call more at each forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.times = nn.Linear(4, 4), 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.times += 1
+        for _ in range(self.times):
+            x = self.layer(x)
+        return x
+
+
+def test_a_program_whose_steps_differ_has_no_kernels_and_is_noisy(run, monkeypatch):
+    monkeypatch.setattr("predictor.traces.measure.steps.flag_of", lambda *given, **named: "")
+    measured = run.measure(RealProgram("restless", Restless(), {}, (torch.randn(2, 4),),
+                                       facts={"batch": 2}))  # fmt: skip
+    assert measured.parts.differs and measured.parts.alike == 0 < measured.parts.tried
+    assert measured.step["flag"] == "noisy" and not measured.kernels
+    assert "steps differ" in step_text("restless", measured)
+
+
+def test_a_program_whose_steps_are_alike_is_told_apart(run):
+    parts = run.measure(classifier("infer")).parts
+    assert not parts.differs and parts.alike >= 5
+
+
+class Sized(nn.Linear):
+    """A module with a length, as a sequence has it."""
+
+    def __len__(self) -> int:
+        raise TypeError("no length")
+
+
+def test_a_module_is_not_asked_for_its_length():
+    RealProgram("sized", Sized(4, 3), {}, (torch.randn(2, 4),)).step()
+
+
+def test_a_module_that_comes_compiled_is_recorded_as_compiled():
+    plain = nn.Sequential(nn.Linear(4, 3))
+    assert (
+        not RealProgram("p", plain, {}).compiled
+        and RealProgram("p", plain, {}).key == "p infer fp32"
+    )
+    wrapped = RealProgram("p", torch.compile(plain, backend="eager"), {})
+    inner = RealProgram("p", nn.Sequential(torch.compile(plain, backend="eager")), {})
+    in_place = nn.Sequential(nn.Linear(4, 3))
+    in_place[0].compile(backend="eager")
+    for program in (wrapped, inner, RealProgram("p", in_place, {})):
+        assert program.compiled and program.key == "p infer fp32 compiled"
+
+
+def test_a_module_without_parameters_runs_under_autocast():
+    RealProgram("relu", nn.ReLU(), {}, (torch.randn(2, 4),), dtype="amp-bf16").step()
+
+
+def test_a_file_has_its_name_and_its_sequence_length(tmp_path):
+    (tmp_path / "deep").mkdir()
+    file = tmp_path / "deep" / "own.py"
+    file.write_text(
+        "import torch\ndef program(batch=2, seq=3):\n"
+        "    return torch.nn.Linear(4, 3), torch.randn(batch, seq, 4)\n"
+    )
+    real = real_program(f"{file}:program", device="cpu", batch=5, seq=7)
+    assert real.name == "own.py:program" and real.facts == {"batch": 5, "seq": 7}
+    assert real.key == "own.py:program infer fp32 batch=5 seq=7"
+
+
+def test_a_step_that_does_not_fit_into_the_time_is_refused_before_it_is_sampled(run):
+    program = classifier("infer")
+    with pytest.raises(DataError, match=r"mlp: a step takes .* give more --minutes"):
+        run.measure(program, stop=0.0)
+
+
+def test_sampling_stops_with_the_time(run, monkeypatch):
+    monkeypatch.setattr("predictor.traces.measure.steps._check_time", lambda *given: None)
+    slow = StepRun(run.device, Limits(seconds=60.0, target=0.0, refused=1e9))
+    measured = slow.measure(classifier("infer"), stop=0.0)
+    assert measured.parts.tried == 5 and measured.step["repeats"] == 7
+
+
+def test_a_refusal_tells_spread_load_and_remedy(run):
+    measured = run.measure(classifier("infer"))
+    step = {**measured.step, "latency_us": 100.0, "spread_us": 62.0}
+    refused = replace(measured, step=step, refused="spread_too_large",
+                      load=Load(seconds=1.0, other_share=0.4, stolen=0.0))  # fmt: skip
+    said = refused.refusal(Limits())
+    assert "spread is 62% of it, 50% at most" in said and "others kept 40% of the cores" in said
+    assert "quiet machine" in said and "--seconds" in said
+
+
+def test_the_text_of_a_step_adds_up(run):
+    measured = run.measure(classifier("train"))
+    parts = replace(measured.parts, wall_us=200.0, kernels_us=150.0, unmatched_us=20.0,
+                    gap_us=-2.0, closure=-0.16, optimizer_us=50.0)  # fmt: skip
+    step = {**measured.step, "latency_us": 200.0, "spread_us": 4.0, "flag": "", "repeats": 1}
+    lines = step_text("mlp", replace(measured, parts=parts, step=step)).splitlines()
+    assert lines[0] == "mlp: 200.0 µs a step, spread 2.0% (1 step)"
+    assert "optimizer 50.00 µs" in lines[1]
+    assert "kernels 75.0%, other calls 10.0%, gap -1.0%: together 84.0% of the step" in lines[2]
