@@ -21,10 +21,6 @@ MIN_WIDTH = 120
 TEXT_WIDTH = 160
 TOP_GROUPS = 10
 _EXCLUDED = "inputs already on the device; no data loading, no host-to-device copy"
-_EXCLUDED_OF_TRACE = (
-    "no data loading; left out: collectives, copies between host and device, calls of which "
-    "nothing is known"
-)
 _NAME_WIDTH = 44
 """Longer kernel names are cut in the table, in the middle: both ends tell."""
 _OF_TRACE = ("step", "estimated", "opaque")
@@ -126,23 +122,35 @@ def _time_rows(estimate: Estimate) -> list[tuple[str, str]]:
             span = duration_range(interval.lower_us, interval.upper_us)
             rows.append((f"  {phase}", f"{duration(interval.latency_us)}   {span}"))
     recorded = estimate.graph.workload.recorded_us
-    excluded = _EXCLUDED_OF_TRACE if recorded else _EXCLUDED
+    excluded = _excluded_of_trace(recorded) if recorded else _EXCLUDED
     rows.append(("  holds", f"{', '.join(step.includes)}; {excluded}"))
     if recorded:
         rows.append(("recorded", _recorded_line(recorded)))
     return rows
 
 
+def _not_estimated(recorded: Mapping[str, float]) -> dict[str, float]:
+    """Parts of a recorded step that the estimate does not hold, with their times."""
+    return {
+        _MISSING.get(name, name): us
+        for name, us in recorded.items()
+        if name not in _OF_TRACE and us > 0
+    }
+
+
+def _excluded_of_trace(recorded: Mapping[str, float]) -> str:
+    missing = _not_estimated(recorded)
+    return "; left out: ".join(["no data loading", *([", ".join(missing)] if missing else [])])
+
+
 def _recorded_line(recorded: Mapping[str, float]) -> str:
     """What the trace measured of the same part, and of what the estimate does not hold."""
-    missing = {name: us for name, us in recorded.items() if name not in _OF_TRACE and us > 0}
+    missing = _not_estimated(recorded)
     line = f"{duration(recorded['estimated'])} kernel time of the part that is estimated"
     if recorded["opaque"] > 0:
         line += f" (opaque calls {duration(recorded['opaque'])})"
     if missing:
-        parts = ", ".join(
-            f"{_MISSING.get(name, name)} {duration(us)}" for name, us in missing.items()
-        )
+        parts = ", ".join(f"{name} {duration(us)}" for name, us in missing.items())
         line += f"; not estimated {parts}"
     return f"{line}; whole step {duration(recorded['step'])}"
 

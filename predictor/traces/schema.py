@@ -162,8 +162,9 @@ class Imported:
         )  # fmt: skip
 
     def reject(
-        self, *, file: str, row: int | None, column: str, value: object, rule: str, rows: int = 1
-    ) -> None:
+        self, *, file: str, row: int | None, column: str, value: object, rule: str, rows: int = 1,
+        logged: bool = True,
+    ) -> None:  # fmt: skip
         """Count refused rows.
 
         Args:
@@ -173,12 +174,15 @@ class Imported:
             value: the bad value.
             rule: what it breaks.
             rows: how many rows of the file break the rule.
+            logged: whether it is said at once; not where a summary of the file says it.
         """
         self.dropped[rule] += rows
         shown = encodable(str(value)[:VALUE_SHOWN])
         self.rejects.append({
             "file": file, "row": row, "column": column, "value": shown, "rule": rule, "rows": rows,
         })  # fmt: skip
+        if not logged:
+            return
         logger.warning(
             "%s: %d rows dropped by rule %s (first: row %s, column %s, value %r)",
             file, rows, rule, "-" if row is None else row, column, shown,

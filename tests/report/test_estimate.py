@@ -167,7 +167,12 @@ def test_a_recorded_step_stands_beside_its_estimate(
         "90.00 µs" in text
     )
     assert "known calls 60.0%, opaque 20.0%, not estimated 20.0%" in text
-    assert "left out: collectives, copies between host and device" in text
+    assert (
+        "no data loading; left out: calls of which nothing is known, collectives recorded" in text
+    )
+    whole = make_graph(recorded_us={"step": 90.0, "estimated": 40.0, "opaque": 0.0, "unknown": 0.0})
+    text = replace(make_estimate(), graph=whole).table()
+    assert "no data loading\n" in text and "left out" not in text
     assert "recorded" not in make_estimate().table()
 
 

@@ -22,6 +22,7 @@ _SHOWN = 120
 _REMEDY = "record the trace again"
 
 _SPACE = re.compile(r"[\s,]*")
+_BLANK = re.compile(r"\s*")
 _AFTER_VALUE = frozenset(" \t\r\n,]}")
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
 _STRING = re.compile(r'("(?:[^"\\]|\\.)*")', re.DOTALL)
@@ -89,16 +90,22 @@ class JsonStream:
                 yield from ((long, batch) for batch in self._elements())
             else:
                 yield str(key), self._value()
+        self._at += 1
 
     def finish(self) -> None:
-        """Read what follows the document: its hash is of the whole file.
+        """Read to the end of the file, behind the document: its hash is of the whole file.
 
         Raises:
-            DataError: it is damaged.
+            DataError: anything but space follows, another document as well, or it is damaged.
         """
-        while not self._ended:
-            self._at = len(self._text)
-            self._more()
+        while True:
+            found = _BLANK.match(self._text, self._at)
+            assert found is not None  # it matches nothing too
+            self._at = found.end()
+            if self._at < len(self._text):
+                raise self._broken("the end of the file")
+            if not self._more():
+                return
 
     def _elements(self) -> Iterator[list[Any]]:
         """Elements of the array at hand, in batches; the place is behind it afterwards."""

@@ -208,7 +208,6 @@ class _Builder:
         return {"step": step.length_us, **{name: ns / 1000 for name, ns in parts_ns.items()}}
 
     def _warnings(self, step: Step) -> tuple[str, ...]:
-        whole = self.known_ns + sum(self.opaque_ns.values())
         notes = [
             f"one step of the trace: {step.name}, {time_text(step.length_us)} as measured on "
             f"{self._device()}; parameters and optimizer are not in a trace: memory is that of "
@@ -224,10 +223,9 @@ class _Builder:
             reasons = ", ".join(
                 f"{reason} {time_text(ns / 1000)}" for reason, ns in self.opaque_ns.most_common()
             )
-            share = sum(self.opaque_ns.values()) / whole
             notes.append(
-                f"opaque: {share:.1%} of the trace's kernel time without what is left out "
-                f"({reasons})"
+                f"opaque calls: {time_text(sum(self.opaque_ns.values()) / 1000)} of kernel time in "
+                f"the trace ({reasons})"
             )
             if self.unknown_ns:
                 notes.append(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from predictor.errors import DataError
-from predictor.traces.cells import ABOVE_PEAK, device_id, flag_where
+from predictor.traces.cells import ABOVE_PEAK, flag_where
 from predictor.traces.kineto.execution_graph import ExecutionGraph, is_execution_graph, read_graph
 from predictor.traces.kineto.reading import TraceReading, read_device
 from predictor.traces.kineto.summary import TraceSummary
@@ -24,10 +24,12 @@ from predictor.traces.schema import Imported
 from predictor.traces.sources.kineto_coverage import RowCoverage, row_coverage
 from predictor.traces.sources.kineto_files import TraceFile, licence_of, trace_files
 from predictor.traces.sources.kineto_rows import (
+    TracedDevice,
     floor_share,
     kernel_rows,
-    no_device_rule,
+    no_step_row,
     step_rows,
+    traced_device,
 )
 from predictor.traces.validate import keep_valid
 
@@ -47,7 +49,7 @@ class TraceImport:
 
     data: Path
     device: str | None = None
-    """Device of traces that name none."""
+    """Id of the device of traces that name none, or one that is not known."""
     keep_last: bool = False
     summaries: list[TraceSummary] = field(default_factory=list)
     coverage: list[RowCoverage] = field(default_factory=list)
@@ -107,20 +109,17 @@ class TraceImport:
         out.files = {file.name: trace.file}
         licence = licence_of(file)
         frames: dict[str, list[pd.DataFrame]] = {"kernels": [], "steps": []}
-        readings: list[tuple[TraceReading, str | None]] = []
+        readings: list[tuple[TraceReading, TracedDevice]] = []
         for reading in read_device(trace, self._units, graphs.values(), keep_last=self.keep_last):
             self.summaries.append(reading.summary)
             if reading.graph is not None:
                 self.joined[file.name] = reading.graph
                 out.files[reading.graph] = graphs[reading.graph].file
-            name = reading.summary.device
-            device = device_id(SOURCE, name) if name else None
-            if device is None and self.device is not None:
-                device = device_id(SOURCE, self.device)
+            device = traced_device(SOURCE, reading, self.device)
             readings.append((reading, device))
             common = {"source": SOURCE, "licence": licence, "file": file.name}
             frames["kernels"].append(kernel_rows(reading, device, common, out))
-            frames["steps"].append(step_rows(reading, device, common, out))
+            frames["steps"].append(step_rows(reading, device, common))
         for table, found in frames.items():
             some = [f for f in found if len(f)]
             if some:
@@ -129,8 +128,8 @@ class TraceImport:
         kept = set(out.kernels["row"].astype(int).tolist())
         self.coverage += [
             row_coverage(
-                reading, file=file.name, device=device, rows=kept,
-                rule="" if device is not None else no_device_rule(reading),
+                reading, file=file.name, device=device.id or None, rows=kept, rule=device.rule,
+                no_step_row=no_step_row(reading, device),
             )
             for reading, device in readings
         ]  # fmt: skip

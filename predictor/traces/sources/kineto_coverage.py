@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from predictor.traces.kineto.reading import TraceReading
 from predictor.traces.kineto.table import time_text
+from predictor.traces.sources.kineto_rows import OTHER_KIND
 
 _CUT = "in_last_step"
+_NAME_IT = "name it with --device, an id of `predictor devices` or a device file"
+REMEDIES: Mapping[str, str] = {
+    "device_not_named": _NAME_IT,
+    "unknown_device": _NAME_IT,
+    OTHER_KIND: "times of the host alone are of a processor, kernels are not: name the device that "
+    "was traced with --device",
+    "op_without_shapes": "record the trace with record_shapes=True",
+    "argument_not_recorded": "record the trace with PyTorch 2.1 or newer",
+    _CUT: "the last step is left out, as it may be cut off: record one step more",
+    "kernel_without_op": "record the trace with activities=[CPU, CUDA], without graph replays",
+}
+"""What a user can do about a rule."""
 _REFUSED = "row_refused"
 """Calls of a row that a rule of the table refused, whichever."""
 
@@ -36,6 +50,8 @@ class RowCoverage:
     kept: Calls
     dropped: Mapping[str, Calls]
     """By rule."""
+    no_step_row: str = ""
+    """Rule by which the steps have no row; empty where they have one."""
 
     @property
     def read(self) -> Calls:
@@ -50,8 +66,9 @@ class RowCoverage:
 
 
 def row_coverage(
-    reading: TraceReading, *, file: str, device: str | None, rows: Collection[int], rule: str
-) -> RowCoverage:
+    reading: TraceReading, *, file: str, device: str | None, rows: Collection[int], rule: str,
+    no_step_row: str,
+) -> RowCoverage:  # fmt: skip
     """Calls of a reading that have a row, and those that do not.
 
     Args:
@@ -60,6 +77,7 @@ def row_coverage(
         device: catalogue id, None where it is not known.
         rows: places in the file of the kernel rows that were kept.
         rule: by which all rows were refused, empty when they were not.
+        no_step_row: rule by which the steps have no row, empty when they have one.
     """
     dropped = {
         name: Calls(calls=d.calls, time_us=sum(d.time_ns.values()) / 1000)
@@ -73,7 +91,9 @@ def row_coverage(
         else:
             name = rule or _REFUSED
             dropped[name] = dropped.get(name, Calls()) + some
-    return RowCoverage(file=file, device=device, rows=count, kept=kept, dropped=dropped)
+    return RowCoverage(
+        file=file, device=device, rows=count, kept=kept, dropped=dropped, no_step_row=no_step_row
+    )
 
 
 def coverage_text(coverage: RowCoverage) -> str:
@@ -81,7 +101,7 @@ def coverage_text(coverage: RowCoverage) -> str:
     kept, read = coverage.kept, coverage.read
     out = sorted(coverage.dropped.items(), key=lambda item: -item[1].time_us)
     lines = [
-        ("taken for", coverage.device or "no device of the catalogue: name it with --device"),
+        ("taken for", coverage.device or _no_device(coverage)),
         (
             "rows",
             f"{coverage.rows:,} rows cover {coverage.share:.1%} of kernel time"
@@ -96,5 +116,22 @@ def coverage_text(coverage: RowCoverage) -> str:
             ("" if i else "dropped", f"{time_text(d.time_us):>9}  {d.calls:>6,} calls  {rule}")
             for i, (rule, d) in enumerate(out)
         ),
+        *(("step row", f"none: {coverage.no_step_row}") for _ in [0] if coverage.no_step_row),
     ]
     return "\n".join(f"{name:<13}{text}" for name, text in lines)
+
+
+def _no_device(coverage: RowCoverage) -> str:
+    if OTHER_KIND in coverage.dropped:
+        return f"no device: {REMEDIES[OTHER_KIND]}"
+    return f"no device of the catalogue: {REMEDIES['device_not_named']}"
+
+
+def remedy_of(coverages: Iterable[RowCoverage]) -> str:
+    """What to do about traces none of whose calls has a row: by the rule that took most time."""
+    lost: Counter[str] = Counter()
+    for coverage in coverages:
+        for rule, calls in coverage.dropped.items():
+            lost[rule] += int(calls.time_us * 1000) + calls.calls
+    rule = max(lost, key=lambda name: lost[name], default="")
+    return REMEDIES.get(rule, "the rules above say why (docs/kineto.md)")

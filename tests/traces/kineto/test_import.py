@@ -16,6 +16,7 @@ from predictor.traces.kineto.trace import read_trace
 from predictor.traces.kineto.units import UnitReader
 from predictor.traces.merge import merged
 from predictor.traces.sources.kineto import TraceImport, parts
+from predictor.traces.sources.kineto_coverage import coverage_text
 
 MM = {"Input_Dims": [[64, 32], [32, 16]], "Input_type": ["float", "float"]}
 BACKWARD = 12
@@ -199,16 +200,45 @@ def test_a_device_that_is_not_known_refuses_rows_unless_it_is_given(writer):
     writer.op("aten::mm", 5, 10, **MM)
     writer.kernel("gemm", 40, 9, launched=7)
     path = writer.write()
-    assert imported(path).dropped == {"device_not_named": 2}
+    assert imported(path).dropped == {"device_not_named": 1}
     reader = TraceImport(data=path)
     merged(reader.parts())
     (coverage,) = reader.coverage
     assert (coverage.device, coverage.rows, coverage.share) == (None, 0, 0.0)
     assert coverage.dropped["device_not_named"].calls == 1
+    assert coverage.no_step_row == "device_not_named"
     data = imported(path, device=A100)
     assert (data.kernels["device"].tolist(), data.steps["device"].tolist()) == ([A100], [A100])
     writer.head["deviceProperties"] = [{"id": 0, "name": "Board of Nobody"}]
-    assert imported(writer.write()).dropped == {"unknown_device": 2}
+    assert imported(writer.write()).dropped == {"unknown_device": 1}
+
+
+def test_times_of_the_host_are_no_rows_of_a_gpu_nor_kernels_of_a_processor(writer):
+    writer.head.pop("deviceProperties")
+    writer.step(0, 0, 100)
+    writer.op("aten::mm", 5, 10, **MM)
+    host = writer.write("host.json")
+    data = imported(host, device=A100)
+    assert len(data.kernels) == len(data.steps) == 0
+    assert data.dropped == {"device_of_other_kind": 1}
+    data = imported(host, device="intel-xeon-phi-7250")
+    assert data.kernels["device"].tolist() == data.steps["device"].tolist()
+    assert data.kernels["device"].tolist() == ["intel-xeon-phi-7250"]
+    writer.kernel("gemm", 40, 9, launched=7)
+    data = imported(writer.write("gpu.json"), device="intel-xeon-phi-7250")
+    assert data.dropped == {"device_of_other_kind": 1}
+    assert len(data.kernels) == len(data.steps) == 0
+
+
+def test_a_fact_of_a_trace_is_no_dropped_row(writer):
+    writer.op("aten::mm", 5, 10, **MM)
+    writer.kernel("gemm", 40, 9, launched=7)
+    reader = TraceImport(data=writer.write())
+    data = merged(reader.parts())
+    assert (len(data.kernels), len(data.steps), data.dropped) == (1, 0, {})
+    (coverage,) = reader.coverage
+    assert coverage.no_step_row == "no_step_found"
+    assert "step row     none: no_step_found" in coverage_text(coverage).splitlines()
 
 
 def test_older_traces_join_by_external_id_where_no_launch_is_recorded(writer):

@@ -99,11 +99,23 @@ def test_control_characters_and_not_a_number_are_read_as_they_stand():
         ('{"traceEvents": [{"n": "say "hi" now"}]}', "no JSON near character"),
         ('{"traceEvents" [1]}', "expected a colon"),
         ("{traceEvents: []}", "expected a key"),
+        ('{"traceEvents": []} tail', "no JSON near character 20 .expected the end of the file"),
+        ('{"traceEvents": []}{"traceEvents": []}', "near character 19 .expected the end"),
+        ('[{"a": 1}] 5', "near character 11 .expected the end of the file, found '5'"),
     ],
 )
 def test_what_cannot_be_mended_is_refused_with_the_place(text, message):
     with pytest.raises(DataError, match=message):
         scanned([text])
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_only_space_may_follow_the_document(monkeypatch, size):
+    monkeypatch.setattr("predictor.traces.kineto.scan._PIECE_CHARS", 1)
+    text = '{"traceEvents": [{"a": 1}]}'
+    assert scanned(cut(f"{text} \n\t\r\n", size))[1] == [{"a": 1}]
+    with pytest.raises(DataError, match="near character 29"):
+        scanned(cut(f"{text} \n\0", size))
 
 
 def packed(text, kind):
