@@ -15,6 +15,7 @@ import csv
 import itertools
 import math
 import random
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,9 @@ _KNOWN = (*_NAMES, "count", "shapes", "most", "bounded")
 _ROUNDED = (8, 32, 64)
 POINTS_LIMIT = 1_000_000
 """Points of one `[[points]]` at most: more were a slip, and would take weeks to measure."""
+SIZE_LIMIT = 10**12
+"""The largest size: no machine holds such an operand."""
+_INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")
 _TRIES = 200
 """Draws per point that may break the bound `most` before the bound is called wrong."""
 
@@ -93,11 +97,11 @@ def _of_csv(text: str, name: str) -> Iterator[Point]:
     for number, row in _csv_rows(text, name):
         names = {c: (row.pop(c, None) or default) for c, default in
                  (("kind", ""), ("dtype", "fp32"), ("cache", "warm"))}  # fmt: skip
-        try:
-            sizes = {str(k): int(str(v)) for k, v in row.items() if v}
-        except ValueError as error:
-            raise DataError(f"grid {name}, line {number}: {error}; sizes are integers") from error
         where = f"{name}, line {number}"
+        wrong = next((k for k, v in row.items() if v and not _INTEGER.fullmatch(v.strip())), None)
+        if wrong is not None:
+            raise DataError(f"grid {where}: {wrong} = {_short(row[wrong])}; sizes are integers")
+        sizes = {str(k): int(v) for k, v in row.items() if v}
         _check_values({}, sizes, [{}], where)
         yield _point(names["kind"], names["dtype"], sizes, names["cache"], where)
 
@@ -170,8 +174,13 @@ def _check_values(
     for name, value in itertools.chain(axes.items(), *(shape.items() for shape in shapes)):
         if isinstance(value, Mapping):
             _check_range(name, value, where)
-        elif not _listed(value) or not all(type(v) is int and v >= 0 for v in _listed(value)):
-            raise DataError(f"grid {where}: {name} = {value!r}: sizes are whole numbers from 0")
+        elif not _listed(value) or not all(
+            type(v) is int and 0 <= v <= SIZE_LIMIT for v in _listed(value)
+        ):
+            raise DataError(
+                f"grid {where}: {name} = {_short(value)}: sizes are whole numbers from 0 to "
+                f"{SIZE_LIMIT:,}"
+            )
     if "count" in table:
         if type(table["count"]) is not int:
             raise DataError(f"grid {where}: count = {table['count']!r} is no whole number")
@@ -184,10 +193,11 @@ def _check_values(
 
 def _check_range(name: str, value: Mapping[str, Any], where: str) -> None:
     low, high = value.get("from"), value.get("to")
-    if len(value) != 2 or type(low) is not int or type(high) is not int or not 1 <= low <= high:
+    whole = len(value) == 2 and type(low) is int and type(high) is int
+    if not whole or not 1 <= low <= high <= SIZE_LIMIT:
         raise DataError(
-            f"grid {where}: {name}: a range is {{from = LOW, to = HIGH}}, whole numbers from 1, "
-            f"not {dict(value)!r}"
+            f"grid {where}: {name}: a range is {{from = LOW, to = HIGH}}, whole numbers from 1 to "
+            f"{SIZE_LIMIT:,}, not {_short(dict(value))}"
         )
 
 
@@ -207,6 +217,11 @@ def _drawn(values: Any, draw: random.Random) -> int:
     return size if step == 1 or size < step else max(low, size // step * step)
 
 
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
 def _listed(values: Any) -> list[Any]:
     return values if isinstance(values, list) else [values]
 
@@ -215,10 +230,7 @@ def _point(kind: str, dtype: str, sizes: Mapping[str, int], cache: str, where: s
     if cache not in CACHES:
         raise DataError(f"grid {where}: cache {cache!r} is unknown; one of: {', '.join(CACHES)}")
     try:
-        known = kind_of(kind)
-        wrong = next((n for n in sizes if n not in known.sizes), None)
-        if wrong is not None or dtype not in known.dtypes:
-            known.case(sizes, dtype)  # says what is wrong
+        kind_of(kind).check(sizes, dtype)
     except DataError as error:
         raise DataError(f"grid {where}: {error}") from error
     return Point(kind=kind, dtype=dtype, sizes=sizes, cold=cache == "cold")

@@ -24,11 +24,11 @@ class Kind:
     build: Build
     devices: tuple[str, ...] = ("cpu", "cuda")
 
-    def case(self, sizes: Sizes, dtype: str, device: str = "cpu") -> Case:
-        """The case of some sizes on `cpu` or `cuda`.
+    def check(self, sizes: Sizes, dtype: str) -> None:
+        """Refuse sizes and dtypes that the kind has not, and sizes that it lacks.
 
         Raises:
-            DataError: a size or the dtype is not one of the kind's.
+            DataError: a size or the dtype is not one of the kind's, or a size is missing.
         """
         unknown = sorted(set(sizes) - set(self.sizes))
         if unknown:
@@ -42,6 +42,14 @@ class Kind:
             raise DataError(
                 f"kind {self.name!r} does not run in {dtype!r}; in {', '.join(self.dtypes)}"
             )
+
+    def case(self, sizes: Sizes, dtype: str, device: str = "cpu") -> Case:
+        """The case of some sizes on `cpu` or `cuda`.
+
+        Raises:
+            DataError: as `check`.
+        """
+        self.check(sizes, dtype)
         defaults = {n: d for n, d in self.sizes.items() if d is not None}
         return self.build({**defaults, **sizes, ON_CUDA: int(device == "cuda")}, dtype)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 
 from predictor.errors import DataError
+from predictor.traces.measure.cases import kernel_of
 from predictor.traces.measure.grid import Point, grid_names, read_grid
+from predictor.traces.measure.kinds import kind_of
 
 
 def write(folder: Path, text: str, name: str = "grid.toml") -> str:
@@ -64,6 +67,27 @@ def test_csv(tmp_path):
 
 
 @pytest.mark.parametrize("name", grid_names())
+def test_each_kind_of_a_named_grid_is_one_kernel(name):
+    """The largest and the smallest point of a kind: work may depend on sizes."""
+    by_kind: dict[str, list[Point]] = {}
+    for point in read_grid(name):
+        by_kind.setdefault(point.kind, []).append(point)
+    device = "cuda" if name == "cuda" else "cpu"
+    for points in by_kind.values():
+        ordered = sorted(points, key=lambda p: math.prod(p.sizes.values()))
+        for point in (ordered[0], ordered[-1]):
+            case = kind_of(point.kind).case(point.sizes, point.dtype, device)
+            assert kernel_of(case).op == case.op, point.key
+
+
+def test_the_gradient_of_a_table_counts_the_sort_of_many_indices():
+    sizes = {"cols": 8, "table": 100}
+    few, many = (kernel_of(kind_of("embedding_backward").case({**sizes, "rows": n}, "fp32"))
+                 for n in (3072, 3073))  # fmt: skip
+    assert many.write_bytes > few.write_bytes + 2 * 8 * 3072
+
+
+@pytest.mark.parametrize("name", grid_names())
 def test_named_grids_are_sound(name):
     assert len(read_grid(name)) > 100
 
@@ -73,6 +97,12 @@ def test_named_grids_are_sound(name):
     [
         ('[[points]]\nkind = "ad"\nnumel = 8\n', r"points 1: no kind of kernel 'ad'"),
         ('[[points]]\nkind = "add"\nsize = 8\n', r"points 1: kind 'add' has no size 'size'"),
+        ('[[points]]\nkind = "linear"\nm = 8\nn = 8\n', "points 1: kind 'linear' needs size 'k'"),
+        (f'[[points]]\nkind = "add"\nnumel = 1{"0" * 400}\n', r"\.\.\.: sizes are whole .* to 1,0"),
+        (
+            f'[[points]]\nkind = "add"\ncount = 1\nnumel = {{from=1, to=1{"0" * 400}}}\n',
+            "a range is",
+        ),
         ('[[points]]\nkind = "add"\ndtype = "fp8"\nnumel = 8\n', "does not run in 'fp8'"),
         ('[[points]]\nkind = "add"\ncache = "hot"\nnumel = 8\n', "cache 'hot' is unknown"),
         ('[[points]]\nkind = "add"\nnumel = {from = 1, to = 8}\n', "numel is a range: give count"),
@@ -116,7 +146,13 @@ def test_more_combinations_than_anyone_measures_are_refused(tmp_path):
     [
         ("kind,numel\nadd,8,9\n", "line 2: more fields than the header"),
         (f"kind,numel\n{'x' * 200_000},8\n", "line 2: not CSV"),
-        ("kind,numel\nadd,8.5\n", "line 2: .*sizes are integers"),
+        ("kind,numel\nadd,8.5\n", r"line 2: numel = '8.5'; sizes are integers$"),
+        ("kind,numel\nadd,1_0\n", "line 2: numel = '1_0'; sizes are integers"),
+        (
+            f"kind,numel\nadd,{'9' * 5000}\n",
+            "line 2: numel = '9{70,80}\\.\\.\\.; sizes are integers",
+        ),
+        ("kind,m,n,k\nlinear,2,3,\n", "line 2: kind 'linear' needs size 'k'"),
         ("kind,numel\nadd,-8\n", "line 2: numel = -8: sizes are whole numbers from 0"),
     ],
 )
