@@ -7,7 +7,7 @@ behind the last fold that was finished.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -83,7 +83,7 @@ def folds(
             are no families to.
     """
     devices = tuple(sorted(split.train))
-    groups = device_groups(devices)
+    groups = _at_most(recipe.calibration.most_folds, device_groups(devices))
     if recipe.calibration.device_folds and len(groups) > 1:
         for group in groups:
             rest = tuple(d for d in devices if d not in group)
@@ -94,20 +94,39 @@ def folds(
         else MODEL_FAMILIES
     )
     family_of = {m: known.get(m, m) for m in models}
-    families = sorted(set(family_of.values()))
+    most = recipe.calibration.most_folds
+    families = _at_most(most, [(family,) for family in sorted(set(family_of.values()))])
     if recipe.calibration.model_folds and len(families) > 1:
         for i, family in enumerate(families):
-            held = tuple(m for m in sorted(models) if family_of[m] == family)
+            held = tuple(m for m in sorted(models) if family_of[m] in family)
             yield Fold(
-                kind="model", name=family, devices=devices, held_devices=devices,
+                kind="model", name=family[0], devices=devices, held_devices=devices,
                 held_models=held, shape_fold=i % FOLDS,
             )  # fmt: skip
     elif recipe.calibration.model_folds and len(shapes) > 1:
-        for i in sorted(shapes):
+        for i in sorted(shapes)[: most or None]:
             yield Fold(
                 kind="model", name=f"shapes-{i}", devices=devices, held_devices=devices,
                 shape_fold=i,
             )  # fmt: skip
+
+
+def _at_most(most: int, groups: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """The groups, every `most`-th of them together where there are more; all for `most` 0."""
+    if not most or len(groups) <= most:
+        return list(groups)
+    return [tuple(name for group in groups[i::most] for name in group) for i in range(most)]
+
+
+def _of_fold(recipe: Recipe) -> Recipe:
+    """The recipe that a fold is fitted with."""
+    epochs = recipe.calibration.epochs
+    if not epochs:
+        return recipe
+    return recipe.model_copy(update={
+        "network": recipe.network.model_copy(update={"members": 1}),
+        "optimizer": recipe.optimizer.model_copy(update={"epochs": epochs}),
+    })  # fmt: skip
 
 
 def cross_validate(
@@ -132,7 +151,7 @@ def cross_validate(
         if not place.is_dir():
             logger.info("fold %s: %s held out", fold.kind, fold.name)
             unfinished = place.with_name(f"{place.name}.fit")
-            rows = _run(recipe, data, split, fold, unfinished, progress, kind)
+            rows = _run(_of_fold(recipe), data, split, fold, unfinished, progress, kind)
             with replacing_folder(place) as fresh:
                 for name, frame in rows.items():
                     frame.to_parquet(fresh / f"{name}.parquet")

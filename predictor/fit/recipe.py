@@ -92,6 +92,10 @@ class CalibrationRecipe(_Strict):
     level: Annotated[float, Field(gt=0.5, lt=1)] = 0.9
     device_folds: bool = True
     model_folds: bool = True
+    most_folds: Annotated[int, Field(ge=0)] = 0
+    """Folds of a kind at most: groups are held out several at a time; 0 holds out each alone."""
+    epochs: Annotated[int, Field(ge=0, le=1000)] = 0
+    """Epochs of a fold's fit, which has one network then; 0 fits as the release is."""
 
 
 class Recipe(_Strict):

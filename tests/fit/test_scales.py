@@ -135,3 +135,22 @@ def test_without_steps_and_ops_a_step_is_as_unsure_as_kernels_alone() -> None:
     assert scales["step"]["seen"]["total"] == seen["default"] == pytest.approx(0.7, abs=0.02)
     few = HeldOut(kernels=rows.head(MIN_ROWS - 1), ops=pd.DataFrame(), steps=pd.DataFrame())
     assert calibrate(few, 0.9)["step"]["seen"] == {"total": FALLBACK_STEP["seen"]}
+
+
+def test_many_groups_are_held_out_several_at_a_time() -> None:
+    hoppers = {"nvidia-h100-sxm-80gb", "nvidia-h200-sxm-141gb"}
+    devices = {"nvidia-t4", "nvidia-l4", "nvidia-p4", *hoppers}
+    split = device_split("all", devices)
+    models = {"bert_large", "gpt2_large", "opt_13"}
+    for most, device_folds, model_folds in ((0, 4, 3), (2, 2, 2), (9, 4, 3)):
+        recipe = Recipe.model_validate({"name": "a", "calibration": {"most_folds": most}})
+        found = list(folds(recipe, split, models))
+        by_kind = [[f for f in found if f.kind == kind] for kind in ("device", "model")]
+        assert [len(f) for f in by_kind] == [device_folds, model_folds]
+        held = [d for f in by_kind[0] for d in f.held_devices]
+        assert sorted(held) == sorted(devices)
+        assert sorted(m for f in by_kind[1] for m in f.held_models) == sorted(models)
+        for fold in by_kind[0]:
+            assert set(fold.devices) == devices - set(fold.held_devices)
+            twins = hoppers & set(fold.held_devices)
+            assert len(twins) in (0, 2)
