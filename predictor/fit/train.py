@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
 import shlex
@@ -39,6 +38,7 @@ from predictor.nn.fitted_roofline import FittedRoofline
 from predictor.nn.kernel_model import KernelModel
 from predictor.nn.latency import RANGE_SLACK
 from predictor.nn.release_parts import BOOSTED_TREES, NETWORK, ROOFLINE
+from predictor.traces.flags import unknown_flag
 from predictor.traces.schema import Imported
 
 logger = logging.getLogger(__name__)
@@ -135,16 +135,21 @@ def _choice(
 
 
 def _check_flags(recipe: Recipe, data: Imported) -> None:
-    """Refuse a flag that is nearly one of the rows': they would be trained on.
+    """Refuse a flag that no row can have: it would exclude nothing, and its rows would train.
+
+    A flag of a source that the recipe does not read is one all the same.
 
     Raises:
-        RecipeError: a name in `exclude_flags` looks misspelt.
+        RecipeError: a name in `exclude_flags` is no flag; the message names those near it.
     """
     there = {str(f) for t in (data.kernels, data.steps, data.ops) for f in t["flag"].unique() if f}
     for name in recipe.exclude_flags:
-        near = difflib.get_close_matches(name, there - set(recipe.exclude_flags), 1, 0.8)
-        if name not in there and near:
-            raise RecipeError(f"exclude_flags: no row has the flag {name!r}; {near[0]!r} is meant?")
+        near = unknown_flag(name, there)
+        if near is not None:
+            raise RecipeError(
+                f"exclude_flags: no row has the flag {name!r} (capitals count, and each flag is a "
+                f"text of its own); {near}"
+            )
 
 
 def _remake(

@@ -248,10 +248,22 @@ def test_a_folder_of_other_features_is_refused(
 def test_a_misspelt_flag_is_refused(train_once: TrainOnce, data_dir: Path) -> None:
     data = load_data(recipe_of({"name": "a"}, "test"), [data_dir])
     data.kernels.loc[0, "flag"] = "throttled"
-    for name, near in (("throtled", "'throttled' is meant"), ("Throttled", "'throttled'")):
+    data.kernels.loc[1, "flag"] = "mine"
+
+    def check(*names: str) -> None:
+        _check_flags(recipe_of({"name": "a", "exclude_flags": list(names)}, "test"), data)
+
+    for name, near in (
+        ("throtled", "'throttled'"), ("Throttled", "'throttled'"), ("NOISY", "'noisy'"),
+        ("cold", "'cold_cache'"), ("load", "'other_load'"), ("several", "'several_kernels'"),
+        ("noisy,other_load", "'noisy', 'other_load'"), ("", "known: above_peak"),
+        ("nobodys", "known: above_peak"),
+    ):  # fmt: skip
         with pytest.raises(RecipeError, match=near):
-            _check_flags(recipe_of({"name": "a", "exclude_flags": [name]}, "test"), data)
-    _check_flags(recipe_of({"name": "a", "exclude_flags": ["throttled", "noisy"]}, "test"), data)
+            check("throttled", name)
+    check(
+        "throttled", "noisy", "waits_for_peers", "mine"
+    )  # other sources' flags, and the rows' own
 
 
 def test_no_training_rows_is_a_line(train_once: TrainOnce, layout: Any, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from predictor.features.table import KernelTable
 from predictor.graph.ir import PHASES
 from predictor.hardware.catalogue import resolve_device
 from predictor.hardware.device import Software
+from predictor.traces.flags import unknown_flag
 from predictor.traces.import_report import ImportReport
 from predictor.traces.merge import merged
 from predictor.traces.schema import TABLES, Imported, MeasuredGraph, column_kind, kernel_table
@@ -138,6 +139,11 @@ class TestSource:
     def test_rows_name_devices_of_the_catalogue(self, source, data):
         for table in TABLES:
             assert set(getattr(data, table)["device"]) <= known_devices()
+
+    def test_flags_are_known(self, source, data):
+        for table in ("kernels", "steps", "ops"):
+            flags = set(getattr(data, table)["flag"]) - {""}
+            assert not [flag for flag in flags if unknown_flag(flag)]
 
     def test_rows_pass_the_rules(self, source, data):
         before = {table: getattr(data, table).copy() for table in TABLES}
