@@ -153,3 +153,15 @@ def test_the_help_says_what_each_source_is(capsys):
     assert set(data.SOURCES) == set(registry.SOURCES)
     for name, text in data.SOURCE_TEXT.items():
         assert f"{name}:{text}".replace(" ", "") in said
+
+
+def test_files_without_rows_are_told_from_rows_that_were_refused(tmp_path, capsys):
+    head = "device,op,batch,m,n,k,dtype,context,latency_us\n"
+    (tmp_path / "empty.csv").write_text(head)
+    (tmp_path / "refused.csv").write_text(f"{head}nobodys,linear,1,8,8,8,fp32,device,5\n")
+    for name, expected in (
+        ("empty", "the files hold no rows"), ("refused", "rejects.json has the first of each kind"),
+    ):  # fmt: skip
+        out = str(tmp_path / name)
+        assert run("import", "rows", str(tmp_path / f"{name}.csv"), "--out", out) == 2
+        assert expected in capsys.readouterr().err

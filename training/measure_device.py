@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import math
 import os
 import sys
 import time
@@ -205,10 +206,15 @@ def summary(campaign: Campaign, done: dict[str, bool]) -> str:
     found = {
         "device": campaign.device.device.id, "finished": done, "files": files,
         "traces": sorted(p.name for p in campaign.folder.glob("traces/*.json.gz")),
-        "clock_mhz": str(now.clock_mhz), "temperature_c": str(now.temperature_c),
-        "power_limit_w": str(now.power_limit_w),
+        "clock_mhz": _known(now.clock_mhz), "temperature_c": _known(now.temperature_c),
+        "power_limit_w": _known(now.power_limit_w),
     }  # fmt: skip
-    return json.dumps(found, indent=1)
+    return json.dumps(found, indent=1, allow_nan=False)
+
+
+def _known(value: float) -> float | None:
+    """A reading, or None where the system does not tell it."""
+    return value if math.isfinite(value) else None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -70,6 +70,8 @@ def import_(
         report = import_source(source, folder, out, progress=progress)
     say(str(report))
     if not report.devices:
+        if not report.dropped:
+            raise DataError(f"{folder}: the files hold no rows")
         raise DataError(f"{folder}: no row was kept; {out / REJECTS} has the first of each kind")
 
 

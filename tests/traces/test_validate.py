@@ -11,7 +11,7 @@ import pytest
 from predictor.errors import DataError
 from predictor.traces.schema import TABLES, column_kind, empty_table
 from predictor.traces.sources import neusight
-from predictor.traces.validate import keep_valid
+from predictor.traces.validate import _COUNTS, READINGS, _findings, _numbers, keep_valid
 
 LINEAR = 0
 """A row of a linear layer in the sample below."""
@@ -91,6 +91,18 @@ def test_repeated_rows_are_dropped_by_id(data):
     keep_valid(data)
     assert len(data.kernels) == before - 2
     assert data.dropped == {"row_id_repeated": 2}
+
+
+def test_the_first_rule_that_a_row_breaks_counts_it_in_every_run(data):
+    numbers = {c: _numbers(data.steps[c]) for c in TABLES["steps"] if column_kind(c) != "text"}
+    found = [(rule, column) for rule, column, _ in _findings(data.steps, numbers, "steps")]
+    counts = [c for rule, c in found if rule == "count_not_plausible"]
+    assert counts == [c for c in _COUNTS if c in TABLES["steps"]] and len(counts) > 3
+    readings = [c for c in READINGS if c in TABLES["steps"]]
+    assert [c for rule, c in found if rule == "reading_not_plausible"] == readings
+    data.steps["batch"], data.steps["repeats"] = 0.0, 0.0
+    keep_valid(data)
+    assert {r["column"] for r in data.rejects if r["rule"] == "count_not_plausible"} == {"batch"}
 
 
 def test_rows_are_counted_by_file(data):

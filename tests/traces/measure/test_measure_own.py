@@ -96,6 +96,8 @@ def test_the_script_for_gpus_on_a_processor(quick, tmp_path, monkeypatch):
     assert found["finished"] == {"kernels": True, "steps": True, "traces": True}
     assert found["files"]["kernels.parquet"]["rows"] == 5
     assert found["files"]["steps.parquet"]["rows"] == 4
+    for reading in ("clock_mhz", "temperature_c", "power_limit_w"):
+        assert found[reading] is None or isinstance(found[reading], float)
     [trace] = found["traces"]
     assert (folder / "traces" / trace).read_bytes()[:2] == b"\x1f\x8b"
     data = merged(parts(tmp_path))
