@@ -1,0 +1,29 @@
+"""`docs/training.md`: its recipe and its search space are sound, its kinds are all there are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from predictor.fit.candidates import KINDS
+from predictor.fit.recipe import load_recipe
+from predictor.fit.search_space import space_of
+from predictor.fit.train import AUTO
+
+PAGE = (Path(__file__).parents[2] / "docs/training.md").read_text()
+
+
+def test_the_recipe_with_its_space_loads(tmp_path: Path) -> None:
+    blocks = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
+    recipe = tmp_path / "mine-v1.toml"
+    recipe.write_text("\n".join(blocks))
+    found = load_recipe(recipe, {"optimizer.epochs": "20"})
+    assert found.name == "mine-v1"
+    assert set(space_of(found)) == {
+        "optimizer.learning_rate", "optimizer.epochs", "network.hidden",
+    }  # fmt: skip
+
+
+def test_every_kind_has_its_line() -> None:
+    named = re.findall(r"^\| `(\w+)`", PAGE, flags=re.MULTILINE)
+    assert named == [*KINDS, AUTO]
