@@ -117,7 +117,10 @@ def test_evaluate(
     assert calls == [("neusight", [tmp_path, tmp_path.parent], given)]
     assert json.loads((tmp_path / "e.json").read_text())["groups"] == [{"n": 2, "mape": None}]
     assert (tmp_path / "rows.parquet").exists()
-    assert capsys.readouterr().out == "the table\n"
+    said = capsys.readouterr()
+    assert said.out == "the table\n"
+    for file in ("e.json", "rows.parquet"):
+        assert f"wrote {tmp_path / file}\n" in said.err
     assert run("evaluate", "neusight", *folders, "--json", "-") == 0
     assert json.loads(capsys.readouterr().out)["suite"] == "neusight"
 

@@ -14,7 +14,7 @@ import typer
 
 from predictor.commands import options
 from predictor.commands.later import refuse_given
-from predictor.commands.output import check_files, say, show, write_json
+from predictor.commands.output import check_files, note, say, show, write_json
 from predictor.commands.progress import row_progress
 from predictor.errors import DataError, MissingExtraError, NotYetError, RecipeError
 
@@ -135,6 +135,7 @@ def evaluate(
         write_json(result.to_json(), json)
     if rows is not None:
         result.write_rows(rows)
+        note(f"wrote {rows}")
     if json != "-":
         show(result.view(), WIDE)
 

@@ -29,9 +29,10 @@ ALONE: tuple[str, ...] = ("isolated", "device")
 """Modes of kernels that were measured one by one."""
 LEGEND = (
     "learned: share of the predicted time that the network speaks for; the rest is labelled "
-    "roofline. cover: share inside the 90% interval. *: fitted on some of these rows. "
-    "(in brackets: own error on the rows that have the baseline, where some lack it)"
+    "roofline. cover: share inside the 90% interval."
 )
+STAR = "*: fitted on some of these rows."
+BRACKETS = "In brackets: own error on the rows that have the baseline, where some lack it."
 
 
 def evaluation_view(evaluation: Evaluation) -> RenderableType:
@@ -47,12 +48,18 @@ def evaluation_view(evaluation: Evaluation) -> RenderableType:
             style="bold",
         )
     ]
-    steps = [g for g in groups if g["target"] == "step" and g["mode"] == "all"]
+    every_step = [g for g in groups if g["target"] == "step"]
+    steps = [g for g in every_step if g["mode"] == "all"]
+    modes = [g for g in every_step if g["mode"] != "all" and g["phase"] == "total"]
+    if len({g["mode"] for g in modes}) < 2:
+        modes = []
+    shown: list[dict[str, Any]] = []
     ops = [g for g in groups if g["mode"] in INSIDE and g["device"] in ("all", "test")]
     kernels = [g for g in groups if g["mode"] in ALONE and g["op_class"] == "all"]
     classes = [g for g in groups if g["mode"] in ALONE and g["device"] in ("all", "test")]
     for title, rows, by, names in (
         ("whole steps", steps, ("device", "part", "phase"), STEP_BASELINES),
+        ("whole steps by mode", modes, ("device", "part", "mode"), STEP_BASELINES),
         ("ops inside steps", ops, ("device", "phase", "op_class"), KERNEL_BASELINES),
         (
             "kernels alone by device",
@@ -68,8 +75,11 @@ def evaluation_view(evaluation: Evaluation) -> RenderableType:
         ),
     ):
         if rows:
+            rows = _without_repeats(rows)
+            shown += rows
             parts += [Text(), _table(title, rows, by, names)]
-    parts += [Text(LEGEND) if any(g["n_predicted"] for g in groups) else Text("nothing to score")]
+    predicted = any(g["n_predicted"] for g in groups)
+    parts += [Text(_legend(shown) if predicted else "nothing to score")]
     parts += [Text(), *_summary(evaluation.summary)]
     scored = evaluation.scored
     for title, counts in (
@@ -80,6 +90,26 @@ def evaluation_view(evaluation: Evaluation) -> RenderableType:
         parts += [Text(f"{title}: {', '.join(named)}")] if named else []
     parts += [Text(f"- {note}") for note in evaluation.notes]
     return Group(*parts)
+
+
+def _without_repeats(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Groups of a table without those over all devices that repeat the group of the only one."""
+    keys = ("target", "mode", "phase", "op_class", "n")
+    alone = {tuple(g[k] for k in keys) for g in rows if g["device"] not in ("all", "test")}
+    return [g for g in rows if g["device"] != "all" or tuple(g[k] for k in keys) not in alone]
+
+
+def _legend(groups: Sequence[dict[str, Any]]) -> str:
+    """What columns and signs mean, of those that the tables have."""
+    baselines = [(g, b) for g in groups for b in g["baselines"].values()]
+    starred = any(g["n_trained"] for g in groups) or any(b["n_fitted"] for _, b in baselines)
+    bracketed = any(_in_brackets(g, b) for g, b in baselines)
+    return " ".join([LEGEND, *([STAR] if starred else []), *([BRACKETS] if bracketed else [])])
+
+
+def _in_brackets(group: dict[str, Any], baseline: dict[str, Any]) -> bool:
+    """Whether some rows of a group lack a baseline, so that the own error on the others is told."""
+    return baseline["n"] != group["n"] and baseline["own_mape"] is not None
 
 
 def _table(
@@ -115,9 +145,7 @@ def _baseline(group: dict[str, Any], name: str) -> str:
     if found is None:
         return "–"
     shown = f"{found['mape']:.1%}" + ("*" if found["n_fitted"] else "")
-    if found["n"] == group["n"] or found["own_mape"] is None:
-        return shown
-    return f"{shown} ({found['own_mape']:.1%})"
+    return f"{shown} ({found['own_mape']:.1%})" if _in_brackets(group, found) else shown
 
 
 def _summary(summary: dict[str, Any]) -> list[RenderableType]:
@@ -140,5 +168,6 @@ def _summary(summary: dict[str, Any]) -> list[RenderableType]:
         lines.append(Text(text))
     if lines:
         devices = ", ".join(summary["devices"])
-        lines.insert(0, Text(f"steps of {devices} (90% bootstrap by device and model)"))
+        part = "test part" if summary["part"] == "test" else "all parts: none is held out"
+        lines.insert(0, Text(f"steps of {devices}, {part} (90% bootstrap by device and model)"))
     return lines

@@ -99,15 +99,20 @@ def score_group(rows: pd.DataFrame) -> dict[str, Any]:
 def step_summary(rows: pd.DataFrame) -> dict[str, Any]:
     """Step errors of the test part (all rows where nothing is held out), with bootstrap intervals.
 
-    The interval draws (device, model) groups with replacement; the last entry is the difference to
-    NeuSight's published predictions on the same rows (negative: smaller error here).
+    `part` says which of the two. The interval draws (device, model) groups with replacement; the
+    last entry is the difference to NeuSight's published predictions on the same rows (negative:
+    smaller error here).
     """
     if rows.empty:
         return {}
     steps = rows[(rows["target"] == "step") & rows["predicted_us"].notna()]
-    if (steps["part"] == "test").any():
-        steps = steps[steps["part"] == "test"]
-    out: dict[str, Any] = {"devices": sorted(steps["device"].unique().tolist())}
+    tested = steps["part"] == "test"
+    if tested.any():
+        steps = steps[tested]
+    out: dict[str, Any] = {
+        "devices": sorted(steps["device"].unique().tolist()),
+        "part": TEST if tested.any() else ALL,
+    }
     for phase, group in steps.groupby("phase"):
         keys = (group["device"] + "/" + group["model"]).tolist()
         own = np.abs(group["predicted_us"] / group["measured_us"] - 1.0).to_numpy()

@@ -21,6 +21,7 @@ from predictor.errors import CheckpointError, DataError, RecipeError
 from predictor.fit.coverage import range_of
 from predictor.fit.data import load_data
 from predictor.fit.evaluate import Evaluation, evaluate
+from predictor.fit.evaluation_view import BRACKETS, STAR
 from predictor.fit.groups import score_group, summarise
 from predictor.fit.recipe import Recipe
 from predictor.fit.rows import ScoredRows
@@ -415,6 +416,48 @@ def test_tables_show_devices_baselines_and_what_was_left_out(whole: Evaluation) 
         "median", "p90", "bias", "cover",
     ):  # fmt: skip
         assert expected in shown
+
+
+def test_the_summary_of_steps_says_which_part_it_is_of(
+    whole: Evaluation, release: Path, data_dir: Path
+) -> None:
+    assert whole.summary["part"] == "test"
+    assert "steps of nvidia-l4, test part (90% bootstrap" in text(whole)
+    everything = evaluate("neusight", [data_dir], checkpoint=release, split="all")
+    assert everything.summary["part"] == "all"
+    assert "all parts: none is held out (90% bootstrap" in text(everything)
+
+
+def test_the_legend_explains_the_signs_that_there_are(whole: Evaluation) -> None:
+    shown = text(whole)
+    assert STAR in shown and BRACKETS not in " ".join(shown.split())
+    groups = [replaced(g, n_trained=0, baselines={}) for g in whole.groups]
+    plain = text(replace(whole, groups=groups))
+    assert STAR not in plain and "cover: share inside" in plain
+    lacking = {"n": 1, "mape": 0.5, "own_mape": 0.25, "n_fitted": 0}
+    some = [replaced(g, n=2, n_trained=0, baselines={"roofline": lacking}) for g in whole.groups]
+    assert BRACKETS in " ".join(text(replace(whole, groups=some)).split())
+    assert "50.0% (25.0%)" in text(replace(whole, groups=some))
+
+
+def replaced(group: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {**group, **changes}
+
+
+def test_one_device_is_not_shown_twice_and_modes_of_steps_stand_apart(
+    whole: Evaluation, release: Path, layout: Any
+) -> None:
+    shown = text(whole)
+    by_mode = shown.split("whole steps by mode")[1].split("ops inside steps")[0]
+    assert [w for w in ("infer", "train") if w in by_mode] == ["infer", "train"]
+    assert shown.split("kernels alone by device")[1].split("by class")[0].count("\n all") > 0
+    with_graphs(layout).kernels("NVIDIA L4")
+    layout.steps("NVIDIA L4")
+    layout.predictions("NVIDIA L4")
+    alone = text(evaluate("neusight", [layout.root], checkpoint=release))
+    table = alone.split("kernels alone by device")[1].split("kernels alone by class")[0]
+    assert "nvidia-l4" in table and "\n all" not in table
+    assert "\n all" in alone.split("kernels alone by class")[1]
 
 
 @pytest.fixture(autouse=True)
