@@ -10,19 +10,26 @@ import pytest
 from typer.testing import CliRunner
 
 from predictor.cli import _run, app
-from predictor.hardware.probe import device_of
+from predictor.traces.measure.bandwidth import Bandwidth
+from predictor.traces.measure.conditions import Load
 from predictor.traces.merge import merged
 from predictor.traces.sources.rows import parts
 
 PAGE = (Path(__file__).parents[1] / "docs" / "measure.md").read_text(encoding="utf-8")
-PROGRAM = "import torch\ndef program():\n    return torch.nn.Linear(64, 64), torch.randn(32, 64)\n"
+PROGRAM = (
+    "import torch\ndef program():\n    return torch.nn.Linear(512, 512), torch.randn(32, 512)\n"
+)
 
 
 @pytest.fixture
 def at_hand(tmp_path, monkeypatch):
     """A device that is known, so that no bandwidth is measured; few samples are enough."""
-    monkeypatch.setattr("predictor.traces.measure.local.stream_gbps", lambda cache_bytes: 20.0)
+    monkeypatch.setattr(
+        "predictor.traces.measure.local.stream_bandwidth",
+        lambda cache_bytes, threads: Bandwidth(gbps=20.0),
+    )
     monkeypatch.setattr("predictor.traces.measure.timer.Timing.untrusted", lambda *given: "")
+    monkeypatch.setattr("predictor.traces.measure.kernels.RETRIES", 0)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -75,6 +82,9 @@ def test_a_program_becomes_a_step_and_the_kernels_inside(at_hand, monkeypatch, c
         ("measure --kernels quick --out a.parquet --threads 100000", "100000 threads: this mach"),
         ("measure --kernels quick --out a.parquet --device tpu", "cpu or cuda"),
         ("measure --kernels quick --out a.parquet --as nvidia-l4", "is a gpu"),
+        ("measure --kernels quick --out a.parquet --threads 0", "--threads"),
+        ("measure --kernels quick --out a.parquet --minutes nan", "--minutes"),
+        ("measure --kernels quick --out a.parquet --seconds inf", "--seconds inf: must be"),
         ("measure gpt-9 --out a.parquet --as amd-epyc-9004-2vcpu", "no target 'gpt-9'"),
     ],
 )
@@ -82,7 +92,74 @@ def test_bad_input_is_one_line(at_hand, arguments, message, capsys):
     status, out, err = call(*arguments.split(), capsys=capsys)
     assert status == 2 and out == ""
     assert message in err and "Traceback" not in err
-    assert not list(at_hand.glob("*.parquet"))
+    assert not list(at_hand.iterdir())
+
+
+FAST = ("--threads", "1", "--seconds", "0.001")
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [("raise IndexError('own')", "IndexError: own"), ("raise SystemExit(0)", "SystemExit"),
+     ("next(iter(()))", "StopIteration"), ("assert False, 'own'", "AssertionError: own")],
+)  # fmt: skip
+def test_a_program_that_fails_when_it_runs_is_one_line_and_leaves_nothing(
+    at_hand, body, said, capsys
+):
+    (at_hand / "own.py").write_text(
+        "import torch\nclass M(torch.nn.Linear):\n    def forward(self, x):\n"
+        f"        if x.device.type != 'meta':\n            {body}\n"
+        "        return super().forward(x)\n"
+        "def program():\n    return M(4, 4), torch.randn(2, 4)\n"
+    )
+    status, out, err = call("measure", "own.py:program", "--out", "a.parquet", *FAST, capsys=capsys)
+    assert status == 2 and out == "" and "Traceback" not in err
+    assert f"fails when it runs in own.py:5 in forward: `{body}`: {said}" in err
+    assert [p.name for p in at_hand.iterdir() if p.suffix != ""] == ["own.py"]
+
+
+def test_a_run_without_a_row_is_an_error(at_hand, capsys):
+    (at_hand / "grid.csv").write_text("kind,numel,cache\nadd,8,cold\n")
+    status, out, err = call("measure", "--kernels", "grid.csv", "--out", "a.parquet", *FAST,
+                            capsys=capsys)  # fmt: skip
+    assert status == 2 and out == ""
+    assert "no row of 1 point: refused: 1 too_small_for_a_cold_cache" in err
+    assert [p.name for p in at_hand.iterdir()] == ["grid.csv"]
+
+
+def test_a_program_that_does_not_fit_into_the_minutes_is_told(at_hand, monkeypatch, capsys):
+    (at_hand / "own.py").write_text(PROGRAM)
+    monkeypatch.setattr("predictor.traces.measure.session.deadline_after", lambda minutes: 0.0)
+    status, _, err = call("measure", "own.py:program", "--out", "a.parquet", "--minutes", "1",
+                          *FAST, capsys=capsys)  # fmt: skip
+    assert status == 2 and "own.py:program: a step takes" in err and "more --minutes" in err
+    assert not (at_hand / "a.parquet").exists()
+
+
+def test_a_refused_step_leaves_no_file_and_is_measured_the_next_time(at_hand, monkeypatch, capsys):
+    (at_hand / "own.py").write_text(PROGRAM)
+    asked = ("measure", "own.py:program", "--out", "mine/a.parquet", *FAST, "--resume")
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "predictor.traces.measure.timer.Timing.untrusted", lambda *given: "spread_too_large"
+        )
+        status, _, err = call(*asked, capsys=capsys)
+    assert status == 2 and "the time is not written: its spread is" in err and "quiet" in err
+    assert not (at_hand / "mine").exists()
+    status, out, _ = call(*asked, capsys=capsys)
+    assert status == 0 and "wrote mine/a.parquet" in out
+
+
+def test_a_busy_machine_is_told_at_the_start_and_at_the_end(at_hand, monkeypatch, capsys):
+    busy = Load(seconds=1.0, other_share=0.35, stolen=0.0)
+    monkeypatch.setattr("predictor.traces.measure.conditions.LoadWatch.look", lambda self: busy)
+    monkeypatch.setattr("predictor.traces.measure.kernels.RETRIES", 0)
+    (at_hand / "grid.csv").write_text("kind,numel\nadd,4096\n")
+    status, out, err = call("measure", "--kernels", "grid.csv", "--out", "a.parquet", *FAST,
+                            capsys=capsys)  # fmt: skip
+    assert status == 0 and "others keep 35% of the cores busy" in err
+    assert "1 row of 1 point: 0 sound, 1 other_load" in out and "1 thread," in err
+    assert "most rows are other_load: end what else computes here" in out and "--resume" in out
 
 
 def test_the_page_tells_every_option_and_flag():
@@ -95,11 +172,11 @@ def test_the_page_tells_every_option_and_flag():
 
 def test_a_processor_keeps_its_description_in_a_folder(at_hand, capsys, monkeypatch):
     # a machine whose processor the catalogue lacks, and whose bandwidth never reads the same twice
-    rates = iter((20.0, 21.0))
+    rates = iter((Bandwidth(gbps=20.0), Bandwidth(gbps=21.0)))
     monkeypatch.setattr("predictor.hardware.catalogue._adopted", {})
     monkeypatch.setattr(
-        "predictor.traces.measure.local._processor_device",
-        lambda found: device_of(found, stream_gbps=next(rates)),
+        "predictor.traces.measure.local.stream_bandwidth",
+        lambda cache_bytes, threads: next(rates),
     )
     (at_hand / "grid.csv").write_text("kind,dtype,numel\nadd,fp32,4096\n")
     for name in ("rows", "more"):
@@ -110,5 +187,5 @@ def test_a_processor_keeps_its_description_in_a_folder(at_hand, capsys, monkeypa
         assert status == 0
     files = [at_hand / "mine" / f"{name}.device.toml" for name in ("rows", "more")]
     assert files[0].read_text() == files[1].read_text()
-    assert next(rates) == 21.0  # measured once
+    assert next(rates).gbps == 21.0  # measured once
     assert len(merged(parts(at_hand / "mine")).kernels) == 2

@@ -17,7 +17,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler tells of each step otherwise
@@ -25,14 +25,19 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler tells of each st
 from own_programs import Mode, Spec, on_a_gpu, steps
 
 from predictor.atomic import write_text
-from predictor.hardware.catalogue import load_catalogue
-from predictor.hardware.device_file import device_file_text
-from predictor.traces.files import DEVICE_FILE
+from predictor.errors import PredictorError
 from predictor.traces.measure.conditions import readings
 from predictor.traces.measure.grid import Point, read_grid
 from predictor.traces.measure.kernels import KernelRun
 from predictor.traces.measure.kinds import kind_of
-from predictor.traces.measure.local import LocalDevice, local_device
+from predictor.traces.measure.local import DeviceType, local_device
+from predictor.traces.measure.place import (
+    Place,
+    deadline_after,
+    in_data_set,
+    open_rows,
+    place_at,
+)
 from predictor.traces.measure.program import RealProgram
 from predictor.traces.measure.rows_file import RowsFile
 from predictor.traces.measure.steps import StepRun
@@ -86,23 +91,13 @@ class Campaign:
         points: int | None = None,
         threads: int | None = None,
     ) -> None:
-        self.type = "cuda" if device == "cuda" else "cpu"
-        self.threads = threads
-        self.device = local_device(self.type, threads=threads)
-        self.folder = self._folder(out)
+        self.type: DeviceType = "cuda" if device == "cuda" else "cpu"
+        self.place = place_at(in_data_set(out), self.type, threads=threads)
+        self.device = self.place.device
+        self.folder = out / self.device.device.id
         self.kernel_limits, self.step_limits = limits
         self.points = read_grid("cuda" if self.type == "cuda" else "quick")[:points]
         self.steps = [s for s in self._steps() if only in s[0].name]
-
-    def _folder(self, out: Path) -> Path:
-        known = self.device.device.id
-        if known not in load_catalogue():
-            beside = out / known / f"{known}{DEVICE_FILE}"
-            if beside.is_file():
-                self.device = local_device(self.type, name=beside, threads=self.threads)
-            else:
-                write_text(beside, device_file_text(self.device.device))
-        return out / known
 
     def _steps(self) -> list[tuple[Spec, Mode, str]]:
         return on_a_gpu() if self.type == "cuda" else list(steps())
@@ -121,20 +116,18 @@ class Campaign:
 
     def kernels(self, deadline: float) -> bool:
         """The grid, copies between host and device among it."""
-        return self._grid("kernels.parquet", self.points, self.device, deadline)
+        return self._grid("kernels.parquet", self.points, self.place, deadline)
 
     def tf32(self, deadline: float) -> bool:
         """fp32 work on matrix units, with TF32 allowed."""
         points = [p for p in self.points if p.kind in TF32_KINDS and p.dtype == "fp32"]
-        allowed = local_device("cuda", tf32=True)
+        allowed = replace(self.place, device=local_device("cuda", tf32=True))
         return self._grid("kernels_tf32.parquet", points, allowed, deadline)
 
-    def _grid(
-        self, name: str, points: Sequence[Point], device: LocalDevice, deadline: float
-    ) -> bool:
-        rows = RowsFile(self.folder / name, "kernels", resume=True)
+    def _grid(self, name: str, points: Sequence[Point], place: Place, deadline: float) -> bool:
+        rows = open_rows(self.folder / name, "kernels", place, resume=True)
         runs = [p for p in points if self.type in kind_of(p.kind).devices]
-        return KernelRun(device, rows, self.kernel_limits, deadline).run(runs)
+        return KernelRun(place.device, rows, self.kernel_limits, deadline).run(runs)
 
     def eager(self, deadline: float) -> bool:
         """Steps as they are, with the kernels inside."""
@@ -156,7 +149,7 @@ class Campaign:
 
     def _run(self, deadline: float, tasks: Sequence[Task]) -> bool:
         whole, inside = (
-            RowsFile(self.folder / name, table, resume=True)
+            open_rows(self.folder / name, table, self.place, resume=True)
             for name, table in (("steps.parquet", "steps"), ("in_step.parquet", "kernels"))
         )
         run = StepRun(self.device, self.step_limits)
@@ -228,14 +221,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, help="of a CPU")
     parser.add_argument("--skip", nargs="*", default=[], metavar="PART")
     given = parser.parse_args(arguments)
-    begin = time.monotonic()
     logging.basicConfig(format="%(message)s", stream=sys.stderr, level=logging.INFO)
-    reserve = min(RESERVE_SECONDS, 0.1 * 60 * given.minutes)
-    deadline = begin + 60.0 * given.minutes - reserve
-    campaign = Campaign(
-        given.device, given.out, (KERNEL_LIMITS, STEP_LIMITS), only=given.only,
-        points=given.points, threads=given.threads,
-    )  # fmt: skip
+    try:
+        end = deadline_after(given.minutes)
+        assert end is not None
+        campaign = Campaign(
+            given.device, given.out, (KERNEL_LIMITS, STEP_LIMITS), only=given.only,
+            points=given.points, threads=given.threads,
+        )  # fmt: skip
+    except PredictorError as error:
+        parser.error(str(error))
+    deadline = end - min(RESERVE_SECONDS, 0.1 * 60 * given.minutes)
     done = work(campaign.parts(given.skip), deadline)
     text = summary(campaign, done)
     write_text(campaign.folder / "summary.json", text + "\n")

@@ -20,6 +20,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler tells of each step otherwise
@@ -28,36 +29,25 @@ import pandas as pd
 from own_programs import Spec, steps
 
 from predictor.atomic import write_text
+from predictor.errors import PredictorError
 from predictor.graph.ops import OPS
-from predictor.hardware.catalogue import load_catalogue
-from predictor.hardware.device_file import device_file_text
-from predictor.traces.files import DEVICE_FILE
+from predictor.hardware.device import Device
 from predictor.traces.measure.grid import read_grid
 from predictor.traces.measure.kernels import KernelRun
-from predictor.traces.measure.local import LocalDevice, local_device
-from predictor.traces.measure.rows_file import RowsFile
+from predictor.traces.measure.place import deadline_after, in_data_set, open_rows, place_at
+from predictor.traces.measure.rows_file import read_rows
+from predictor.traces.measure.session import numbered
 from predictor.traces.measure.steps import StepRun
 from predictor.traces.measure.tasks import Task, run_tasks
 from predictor.traces.measure.timer import Limits
 from predictor.traces.sources.own import FILES, LICENCE, SOURCE
+from predictor.traces.sources.rows_files import device_files
+from predictor.version import code_version
 
 KERNEL_SHARE = 0.55
 """Share of the time that kernels may take; steps have the rest."""
 KERNEL_LIMITS = Limits(seconds=0.1)
 STEP_LIMITS = Limits(seconds=0.8)
-
-
-def opened(root: Path, threads: int | None) -> tuple[LocalDevice, Path]:
-    """The processor, and the folder of its rows with the device file in it."""
-    known = sorted(root.glob(f"*/*{DEVICE_FILE}"))
-    device = local_device("cpu", threads=threads)
-    folder = root / device.device.id
-    beside = folder / f"{device.device.id}{DEVICE_FILE}"
-    if beside in known:  # the bandwidth that was measured first stays
-        device = local_device("cpu", name=beside, threads=threads)
-    elif device.device.id not in load_catalogue():
-        write_text(beside, device_file_text(device.device))
-    return device, folder
 
 
 def tasks(only: str) -> list[Task]:
@@ -80,45 +70,81 @@ def counted(path: Path) -> tuple[pd.DataFrame, Counter[str]]:
     return rows, Counter(rows["flag"].replace("", "sound"))
 
 
-def card(folder: Path, device: LocalDevice) -> str:
-    """What the data set holds."""
-    import torch
+def told(folder: Path, fact: str, otherwise: str) -> str:
+    """The last that the files say of themselves, or what to say where they do not."""
+    kept = (read_rows(folder / file)[1]["facts"] for file in present(folder))
+    return max((str(facts[fact]) for facts in kept if fact in facts), default=otherwise)
 
-    facts = device.device
+
+def measured_on(folder: Path) -> str:
+    """The day of the last row, as the files tell it, else as the system dates them."""
+    last = max((folder / name).stat().st_mtime for name in present(folder))
+    return told(folder, "measured", datetime.fromtimestamp(last, UTC).date().isoformat())
+
+
+def refused(folder: Path) -> list[str]:
+    """Points without a row, by file and reason, as lines of a table."""
+    lines = []
+    for name in present(folder):
+        reasons = Counter(read_rows(folder / name)[1]["refused"].values())
+        lines += [f"| `{name}` | {reason} | {n:,} |" for reason, n in reasons.most_common()]
+    return lines and ["", "| file | refused: why | points |", "|---|---|--:|", *lines]
+
+
+def by_class(rows: pd.DataFrame, title: str) -> list[str]:
+    """Rows of kernels by class of op and dtype, as lines of a table."""
+    classes = rows["op"].map(lambda op: OPS[op].op_class)
+    lines = ["", f"| op class | dtype | {title} |", "|---|---|--:|"]
+    for (op_class, dtype), group in rows.groupby([classes, "dtype"]):
+        lines.append(f"| {op_class} | {dtype} | {len(group):,} |")
+    return lines
+
+
+def card(folder: Path, facts: Device, threads: int) -> str:
+    """What the data set holds.
+
+    Args:
+        folder: of the files.
+        facts: the device.
+        threads: with which it was measured, where the files do not tell.
+    """
+    tables = {name: counted(folder / name) for name in present(folder)}
+    versions = sorted({v for rows, _ in tables.values() for v in rows["framework_version"]})
+    threads = int(told(folder, "threads", str(threads)))
     lines = [
         f"# {facts.id}", "",
         f"Measured by this project with `training/measure_own.py` on {facts.name}: "
         f"{facts.units:g} cores, {facts.architecture}, {facts.compute_capability}, "
         f"L2 {facts.l2_mib} MiB, last-level cache {facts.llc_mib} MiB, {facts.memory_gib} GiB; "
-        f"PyTorch {torch.__version__}, {device.threads} threads. Licence {LICENCE}. "
-        "Columns: docs/data.md; how it was measured: docs/measure.md.", "",
-        "| file | rows | by flag |", "|---|--:|---|",
+        f"PyTorch {', '.join(versions)}, {numbered(threads, 'thread')}; last on "
+        f"{measured_on(folder)}, with version {told(folder, 'version', code_version())} of this "
+        f"project. Licence {LICENCE}. Columns: docs/data.md; how it was measured: docs/measure.md.",
+        "", "| file | rows | by flag |", "|---|--:|---|",
     ]  # fmt: skip
-    for name in present(folder):
-        rows, flags = counted(folder / name)
+    for name, (rows, flags) in tables.items():
         by_flag = ", ".join(f"{n:,} {flag}" for flag, n in flags.most_common())
         lines.append(f"| `{name}` | {len(rows):,} | {by_flag} |")
-    rows, _ = counted(folder / "kernels.parquet")
-    classes = rows["op"].map(lambda op: OPS[op].op_class)
-    lines += ["", "| op class | dtype | kernels alone |", "|---|---|--:|"]
-    for (op_class, dtype), group in rows.groupby([classes, "dtype"]):
-        lines.append(f"| {op_class} | {dtype} | {len(group):,} |")
-    found, _ = counted(folder / "steps.parquet")
-    lines += ["", "| mode | dtype | steps | models |", "|---|---|--:|--:|"]
-    for (mode, dtype), group in found.groupby(["mode", "dtype"]):
-        lines.append(f"| {mode} | {dtype} | {len(group)} | {group['model'].nunique()} |")
-    lines += ["", "Not for: other processors without calibration; times under other threads. Rows "
+    lines += refused(folder)
+    for name, title in (("kernels.parquet", "kernels alone"), ("in_step.parquet", "inside steps")):
+        if name in tables:
+            lines += by_class(tables[name][0], title)
+    if "steps.parquet" in tables:
+        lines += ["", "| mode | dtype | steps | models |", "|---|---|--:|--:|"]
+        for (mode, dtype), group in tables["steps.parquet"][0].groupby(["mode", "dtype"]):
+            lines.append(f"| {mode} | {dtype} | {len(group)} | {group['model'].nunique()} |")
+    lines += ["", "Not for: other processors without calibration; another number of threads. Rows "
               "with a flag are not for training (`recipe.exclude_flags`)."]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
 def manifest(folder: Path) -> str:
-    """Files, rows and hashes."""
+    """Files, rows and hashes; the device file has one row, its device."""
+    rows = {name: len(pd.read_parquet(folder / name)) for name in present(folder)}
+    rows |= {path.name: 1 for path in device_files(folder)}
     files = {
-        name: [len(pd.read_parquet(folder / name)),
-               hashlib.sha256((folder / name).read_bytes()).hexdigest()]
-        for name in present(folder)
-    }  # fmt: skip
+        name: [count, hashlib.sha256((folder / name).read_bytes()).hexdigest()]
+        for name, count in rows.items()
+    }
     facts = {
         "source": SOURCE, "origin": "training/measure_own.py", "licence": LICENCE,
         "entry": "file: [rows, sha256]", "files": files,
@@ -138,21 +164,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     logging.basicConfig(format="%(message)s", stream=sys.stderr, level=logging.WARNING)
     logging.getLogger("predictor").setLevel(logging.INFO)
-    begin, seconds = time.monotonic(), 60.0 * given.minutes
-    device, folder = opened(given.out, given.threads)
-    kernels, whole, inside = (
-        RowsFile(folder / name, table, resume=True)
-        for name, table in (("kernels.parquet", "kernels"), ("steps.parquet", "steps"),
-                            ("in_step.parquet", "kernels"))
-    )  # fmt: skip
+    begin = time.monotonic()
+    try:
+        end = deadline_after(given.minutes)
+        place = place_at(in_data_set(given.out), "cpu", threads=given.threads)
+        folder = given.out / place.device.device.id
+        kernels, whole, inside = (
+            open_rows(folder / name, table, place, resume=True)
+            for name, table in (("kernels.parquet", "kernels"), ("steps.parquet", "steps"),
+                                ("in_step.parquet", "kernels"))
+        )  # fmt: skip
+    except PredictorError as error:
+        parser.error(str(error))
+    assert end is not None
+    device = place.device
+    sys.stderr.write(f"measuring {device.device.id}, {place.note}\n")
     points = read_grid(given.grid)
     random.Random(0).shuffle(points)  # what is measured in the time there is has all classes
     points = points[: given.points]
-    run = KernelRun(device, kernels, KERNEL_LIMITS, begin + KERNEL_SHARE * seconds)
+    run = KernelRun(device, kernels, KERNEL_LIMITS, begin + KERNEL_SHARE * (end - begin))
     done = run.run(points)
     found = tasks(given.only)
-    done &= run_tasks(StepRun(device, STEP_LIMITS), found, whole, inside, deadline=begin + seconds)
-    write_text(folder / "README.md", card(folder, device))
+    done &= run_tasks(StepRun(device, STEP_LIMITS), found, whole, inside, deadline=end)
+    if not present(folder):
+        sys.stderr.write(f"{folder}: no row in the time given; give more --minutes\n")
+        return 2
+    write_text(folder / "README.md", card(folder, device.device, device.threads))
     write_text(folder / "manifest.json", manifest(folder))
     sys.stdout.write(
         f"{folder}: {kernels.rows} of {len(points)} kernels, {whole.rows} of {len(found)} steps, "

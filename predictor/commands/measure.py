@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from predictor.commands import options
 from predictor.commands.later import refuse_given
+from predictor.commands.measure_text import step_text
 from predictor.commands.output import check_files, note, prints_aside, say
 from predictor.errors import DataError
-from predictor.report.units import duration
-
-if TYPE_CHECKING:
-    from predictor.traces.measure.steps import MeasuredStep
 
 _Device = Annotated[str, typer.Option("--device", metavar="cpu|cuda", help="What is measured.")]
 
@@ -53,7 +50,8 @@ def measure(
         int | None, typer.Option(metavar="N", min=1, help="Threads of a CPU; one a core.")
     ] = None,
     seconds: Annotated[
-        float, typer.Option(metavar="S", min=0.001, help="Sampling time of one kernel or phase.")
+        float,
+        typer.Option(metavar="S", min=0.001, help="Sampling time of one kernel, or of a step."),
     ] = 0.15,
     minutes: Annotated[
         float | None, typer.Option(metavar="M", min=0.01, help="Stop after this time.")
@@ -96,34 +94,8 @@ def measure(
             target, mode="train" if train else "infer", batch=batch, seq=seq, dtype=dtype,
             optimizer=optimizer,
         )  # fmt: skip
-    if measured.refused:
-        raise DataError(f"{key}: the time is not written, {measured.refused}")
-    say(f"{_step_text(key, measured)}\nwrote {out} and {session.inside}")
-
-
-def _step_text(key: str, measured: MeasuredStep) -> str:
-    """A step and its parts as lines."""
-    parts, row = measured.parts, measured.step
-    wall = parts.wall_us
-    phases = [
-        f"{name} {duration(row[f'{name}_us'])}"
-        for name in ("forward", "backward")
-        if row["mode"] == "train"
-    ]
-    sums = {"kernels": parts.kernels_us, "other calls": parts.unmatched_us, "gap": parts.gap_us}
-    flag = f", {row['flag']}" if row["flag"] else ""
-    lines = [
-        f"{key}: {duration(wall)} a step ({row['repeats']} steps{flag})",
-        *(["  " + ", ".join(phases)] if phases else []),
-        f"  {parts.matched} of {parts.captured} captured calls found: "
-        + ", ".join(f"{name} {us / wall:.1%}" for name, us in sums.items()),
-    ]
-    if parts.closure == parts.closure:
-        written = "" if measured.kernels else ": too far apart, the kernels inside are not written"
-        lines.append(f"  together {parts.closure:+.1%} of the step that nothing watched{written}")
-    for name, count in parts.not_seen.items():
-        lines.append(f"  not seen: {count} {name}")
-    return "\n".join(lines)
+    files = f"{out} and {session.inside}" if measured.kernels else f"{out}"
+    say(f"{step_text(key, measured)}\nwrote {files}")
 
 
 def _device_type(name: str) -> Literal["cpu", "cuda"]:

@@ -25,6 +25,8 @@ TOLD: tuple[str, ...] = (
     "asimd", "sve", "bf16", "fphp", "asimdhp",
 )  # fmt: skip
 """Instruction sets that decide a rate."""
+MEASURED, BESIDE_LOAD = "measured while streaming", "beside other load"
+"""In the notes of a device: its bandwidth was measured, and what else was computing."""
 _VENDORS = {"authenticamd": "amd", "genuineintel": "intel", "0x41": "arm", "0x61": "apple"}
 _FLOP_PER_CLOCK: tuple[tuple[str, int], ...] = (
     ("avx512f", 64), ("fma", 32), ("avx2", 16), ("asimd", 16),
@@ -100,13 +102,16 @@ def processor() -> Processor:
     )  # fmt: skip
 
 
-def device_of(found: Processor, *, stream_gbps: float | None = None) -> Device:
+def device_of(
+    found: Processor, *, stream_gbps: float | None = None, other_share: float = 0.0
+) -> Device:
     """The processor as a device.
 
     Args:
         found: the processor.
         stream_gbps: measured bandwidth of a streaming kernel, 1e9 bytes/s. The peak that the
             device gets is this over the share of the peak that DDR memory sustains.
+        other_share: share of the cores that others kept busy meanwhile; its notes tell it.
     """
     tflops_per_flop = found.cores * (found.clock_mhz or 0.0) * 1e-6
     fp32 = found.fp32_flop_per_clock
@@ -125,7 +130,7 @@ def device_of(found: Processor, *, stream_gbps: float | None = None) -> Device:
         "l2_mib": None if found.l2_kib is None else found.l2_kib * found.cores / 1024,
         "llc_mib": None if found.l3_kib is None else found.l3_kib / 1024,
         "l1_shared_kib_per_unit": found.l1_kib, "dies_per_package": 1, "confidence": "low",
-        "notes": _notes(stream_gbps),
+        "notes": _notes(stream_gbps, other_share),
     }  # fmt: skip
     if tflops_per_flop:
         row |= {
@@ -137,12 +142,13 @@ def device_of(found: Processor, *, stream_gbps: float | None = None) -> Device:
     return device_from_row(found.device_id, {k: v for k, v in row.items() if v is not None})
 
 
-def _notes(stream_gbps: float | None) -> str:
+def _notes(stream_gbps: float | None, other_share: float) -> str:
     peaks = "Peaks: cores x FLOP a clock of the widest vector unit x clock."
     if stream_gbps is None:
         return peaks
+    beside = f", {BESIDE_LOAD} ({other_share:.0%} of the cores)" if other_share > 0 else ""
     return (
-        f"{peaks} Bandwidth: {stream_gbps:.1f} GB/s measured while streaming, over the "
+        f"{peaks} Bandwidth: {stream_gbps:.1f} GB/s {MEASURED}{beside}, over the "
         f"{DRAM_SHARE_OTHER:g} of the peak that DDR memory sustains."
     )
 

@@ -193,8 +193,8 @@ def _check_values(
 
 def _check_range(name: str, value: Mapping[str, Any], where: str) -> None:
     low, high = value.get("from"), value.get("to")
-    whole = len(value) == 2 and type(low) is int and type(high) is int
-    if not whole or not 1 <= low <= high <= SIZE_LIMIT:
+    whole = len(value) == 2 and type(low) is type(high) is int
+    if not (whole and 1 <= value["from"] <= value["to"] <= SIZE_LIMIT):
         raise DataError(
             f"grid {where}: {name}: a range is {{from = LOW, to = HIGH}}, whole numbers from 1 to "
             f"{SIZE_LIMIT:,}, not {_short(dict(value))}"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +12,7 @@ from predictor.errors import DataError, DeviceFileError, UnknownDeviceError
 from predictor.hardware.catalogue import resolve_device
 from predictor.hardware.device import Device
 from predictor.hardware.probe import Processor, device_of, processor
+from predictor.traces.measure.bandwidth import stream_bandwidth
 from predictor.traces.measure.timer import Clock, CudaClock, WallClock
 
 DeviceType = Literal["cpu", "cuda"]
@@ -61,7 +61,7 @@ class LocalDevice:
 def local_device(
     type_: DeviceType,
     *,
-    name: str | Path | None = None,
+    name: str | Path | Device | None = None,
     threads: int | None = None,
     tf32: bool = False,
 ) -> LocalDevice:
@@ -69,12 +69,13 @@ def local_device(
 
     Args:
         type_: `cpu` or `cuda`.
-        name: what rows call it: a catalogue id or a device file; found out when not given.
+        name: what rows call it: a catalogue id, a device file or a device; found out when not
+            given.
         threads: of the framework's pool on a CPU; one a core when not given.
         tf32: allow TF32 in fp32 products (CUDA).
 
     Raises:
-        DataError: more threads than the machine has.
+        DataError: no threads, or more than the machine has.
         UnknownDeviceError: it is not here, or the catalogue does not know it and no name is given.
         DeviceFileError: the device file breaks a rule, or is of another kind of device.
     """
@@ -90,12 +91,15 @@ def local_device(
         count = torch.get_num_threads()
     else:
         at_hand = processor()
-        count = threads or at_hand.cores
+        count = at_hand.cores if threads is None else threads
         most = os.cpu_count() or count
-        if count > most:
-            raise DataError(f"{count} threads: this machine runs {most} at a time; give no more")
+        if not 1 <= count <= most:
+            raise DataError(f"{count} threads: this machine runs {most} at a time; give 1 to that")
         torch.set_num_threads(count)
-        device = resolve_device(name) if name is not None else _processor_device(at_hand)
+        if name is not None:
+            device = resolve_device(name)
+        else:
+            device = catalogue_row(at_hand) or measured_processor(at_hand)
         cache = at_hand.last_level_cache_bytes or _UNKNOWN_CACHE_BYTES
         clock = WallClock()
     if (device.kind == "cpu") != (type_ == "cpu"):
@@ -105,37 +109,18 @@ def local_device(
     )
 
 
-def stream_gbps(cache_bytes: int, *, repeats: int = 7) -> float:
-    """Best bandwidth of reading and of copying a buffer far larger than the cache (CPU), GB/s."""
-    import time
-
-    import torch
-
-    source = torch.ones(max(2**26, 4 * cache_bytes) // 4)
-    target = torch.empty_like(source)
-    best = 0.0
-    ways: tuple[tuple[int, Callable[..., object]], ...] = (
-        (1, partial(torch.sum, source)),
-        (2, partial(target.copy_, source)),
-    )
-    for traffic, call in ways:
-        for _ in range(repeats):
-            start = time.perf_counter()
-            call()
-            seconds = time.perf_counter() - start
-            best = max(best, traffic * source.numel() * 4 / seconds * 1e-9)
-    return best
-
-
-def _processor_device(found: Processor) -> Device:
-    """The catalogue's row of the processor where it knows its rates, else a device made here."""
+def catalogue_row(found: Processor) -> Device | None:
+    """The catalogue's row of a processor where it knows its rates."""
     try:
         known = resolve_device(found.name, units=found.cores)
     except UnknownDeviceError:
-        known = None
-    if known is not None and None not in (
-        known.memory_bw_gbps, known.peak_fp32_tflops, known.peak_bf16_tflops,
-    ):  # fmt: skip
-        return known
+        return None
+    rates = (known.memory_bw_gbps, known.peak_fp32_tflops, known.peak_bf16_tflops)
+    return None if None in rates else known
+
+
+def measured_processor(found: Processor) -> Device:
+    """A processor as the system tells of it, with the memory bandwidth that is measured now."""
     cache = found.last_level_cache_bytes or _UNKNOWN_CACHE_BYTES
-    return device_of(found, stream_gbps=stream_gbps(cache))
+    bandwidth = stream_bandwidth(cache, threads=found.cores)
+    return device_of(found, stream_gbps=bandwidth.gbps, other_share=bandwidth.other_share)

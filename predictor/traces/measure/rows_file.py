@@ -77,6 +77,10 @@ class RowsFile:
         """Rows by flag; sound ones have the empty flag."""
         return Counter(str(row.get("flag", "")) for row in self._rows)
 
+    def devices(self) -> set[str]:
+        """Devices that the rows name."""
+        return {str(row["device"]) for row in self._rows if "device" in row}
+
     def before_rows(self, write: Callable[[], None]) -> None:
         """Have something written before each time that rows are (what describes their device)."""
         self._before = write
@@ -180,6 +184,17 @@ def read_rows(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     if not _is_sound(kept, table.num_rows):
         raise DataError(f"{path}: its metadata does not fit its rows; measure to another file")
     return table.to_pandas(), kept
+
+
+def is_measured(path: Path) -> bool:
+    """Whether a file was written by `RowsFile`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return META in (pq.read_schema(path).metadata or {})
+    except (OSError, pa.ArrowException):
+        return False
 
 
 def _is_sound(kept: Any, rows: int) -> bool:

@@ -8,16 +8,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from predictor.atomic import write_text
 from predictor.errors import DataError
-from predictor.hardware.catalogue import load_catalogue
-from predictor.hardware.device_file import described_in, device_file_text
-from predictor.hardware.probe import processor
-from predictor.traces.files import DEVICE_FILE
-from predictor.traces.measure.conditions import LoadWatch, readings
+from predictor.traces.measure.conditions import (
+    OTHER_SHARE,
+    STOLEN,
+    WINDOW_SECONDS,
+    Load,
+    LoadWatch,
+    readings,
+)
+from predictor.traces.measure.flags import OTHER_LOAD
 from predictor.traces.measure.grid import Point
 from predictor.traces.measure.kernels import KernelRun
-from predictor.traces.measure.local import DeviceType, LocalDevice, local_device
+from predictor.traces.measure.local import DeviceType, LocalDevice
+from predictor.traces.measure.place import (
+    Place,
+    beside_rows,
+    deadline_after,
+    open_rows,
+    place_at,
+    positive,
+)
 from predictor.traces.measure.rows_file import RowsFile
 from predictor.traces.measure.timer import Limits
 
@@ -31,10 +42,17 @@ class MeasureSession:
     """A device and the file that its rows go to."""
 
     out: Path
-    device: LocalDevice
+    place: Place
     limits: Limits
     deadline: float | None
     resume: bool
+    load: Load | None
+    """Who computed while the session began; None where it cannot be told."""
+
+    @property
+    def device(self) -> LocalDevice:
+        """What is measured."""
+        return self.place.device
 
     @classmethod
     def open(
@@ -49,9 +67,7 @@ class MeasureSession:
         minutes: float | None = None,
         resume: bool = False,
     ) -> MeasureSession:
-        """Find the device; one that the catalogue does not know gets a file beside the rows.
-
-        A processor that a device file of the folder describes keeps that description.
+        """Find the device; one that the catalogue does not know gets a file beside its rows.
 
         Args:
             out: file of rows.
@@ -59,24 +75,24 @@ class MeasureSession:
             name: what rows call the device; an id or a device file.
             threads: of a CPU.
             tf32: allow TF32 in fp32 products (CUDA).
-            seconds: sampling time of one kernel.
+            seconds: sampling time of one kernel, or of a step.
             minutes: when to stop.
             resume: go on with the rows that `out` holds.
 
         Raises:
-            UnknownDeviceError, DeviceFileError: see `local_device`.
+            DataError: seconds or minutes are no positive number; else see `place_at`.
+            UnknownDeviceError, DeviceFileError: see `place_at`.
         """
-        beside = out.parent / f"{out.name.partition('.')[0]}{DEVICE_FILE}"
-        known = name or (beside if beside.is_file() else None)
-        if known is None and device == "cpu":  # the bandwidth that was measured first stays
-            known = described_in(out.parent, processor().device_id)
-        found = local_device(device, name=known, threads=threads, tf32=tf32)
-        if found.device.id not in load_catalogue() and not beside.is_file():
-            write_text(beside, device_file_text(found.device))
-        deadline = None if minutes is None else time.monotonic() + 60 * minutes
+        limits = Limits(seconds=positive("--seconds", seconds))
+        deadline, watch = deadline_after(minutes), LoadWatch()
+        beside = beside_rows(out)
+        place = place_at(lambda _: beside, device, name=name, threads=threads, tf32=tf32)
+        if watch.seconds() < WINDOW_SECONDS:
+            time.sleep(WINDOW_SECONDS - watch.seconds())
         return cls(
-            out=out, device=found, limits=Limits(seconds=seconds), deadline=deadline, resume=resume
-        )
+            out=out, place=place, limits=limits, deadline=deadline, resume=resume,
+            load=watch.look(),
+        )  # fmt: skip
 
     @property
     def inside(self) -> Path:
@@ -84,17 +100,25 @@ class MeasureSession:
         return self.out.with_name(f"{self.out.stem}.kernels.parquet")
 
     def greeting(self) -> str:
-        """What is measured, under which conditions."""
-        now, watch = readings(self.device.type), LoadWatch()
+        """What is measured, under which conditions; a second line where others compute already."""
+        now = readings(self.device.type)
         facts = [
             f"{self.device.device.id} ({self.device.device.name or self.device.type})",
-            f"{self.device.threads} threads" if self.device.type == "cpu" else "",
+            numbered(self.device.threads, "thread") if self.device.type == "cpu" else "",
             f"{now.clock_mhz:.0f} MHz" if now.clock_mhz == now.clock_mhz else "clock not readable",
             f"{now.temperature_c:.0f} C" if now.temperature_c == now.temperature_c else "",
             f"limit {now.power_limit_w:.0f} W" if now.power_limit_w == now.power_limit_w else "",
-            "" if watch.readable else "other load not readable",
+            self.place.note,
+            "other load not readable" if self.load is None else "",
         ]
-        return "measuring " + ", ".join(f for f in facts if f)
+        line = "measuring " + ", ".join(f for f in facts if f)
+        if self.load is None or not self.load.disturbed:
+            return line
+        return (
+            f"{line}\nothers keep {self.load.other_share:.0%} of the cores busy and the hypervisor "
+            f"takes {self.load.stolen:.0%}: above {OTHER_SHARE:.0%} or {STOLEN:.0%} rows are "
+            f"flagged {OTHER_LOAD}; better measure on a quiet machine"
+        )
 
     def kernels(self, points: Sequence[Point], facts: Mapping[str, Any]) -> str:
         """Measure the points of a grid; what came of it in words.
@@ -104,9 +128,10 @@ class MeasureSession:
             facts: what the file tells of them.
 
         Raises:
-            DataError: the file is there already, or is of another device or number of threads.
+            DataError: the file is there already, or is of another device or number of threads; or
+                no point gave a row.
         """
-        rows = self._file("kernels", facts, self.out)
+        rows = open_rows(self.out, "kernels", self.place, facts, resume=self.resume)
         whole = KernelRun(self.device, rows, self.limits, self.deadline).run(points)
         return self._summary(rows, len(points), whole)
 
@@ -126,56 +151,52 @@ class MeasureSession:
 
         Raises:
             UnknownTargetError, CaptureError, CostRuleError: see `predictor capture`.
-            DataError: the files are there already.
+            DataError: the files are there already, with a sound time of the step; or the step is
+                too long for the minutes, or its time is none to be trusted.
         """
         from predictor.traces.measure.program import real_program
         from predictor.traces.measure.steps import StepRun
         from predictor.traces.measure.tasks import keep
 
-        steps = self._file("steps", {}, self.out)
-        kernels = self._file("kernels", {}, self.inside)
+        steps = open_rows(self.out, "steps", self.place, resume=self.resume)
+        kernels = open_rows(self.inside, "kernels", self.place, resume=self.resume)
         program = real_program(
             target, device=self.device.type, mode=mode, batch=batch, seq=seq, dtype=dtype,
             optimizer=optimizer,
         )  # fmt: skip
-        if steps.done(program.key):
+        if steps.sound(program.key):
             raise DataError(f"{self.out} has {program.key!r} already: name another file")
-        measured = StepRun(self.device, self.limits).measure(program)
+        measured = StepRun(self.device, self.limits).measure(program, stop=self.deadline)
         keep(measured, program.key, steps, kernels)
         kernels.write()
         steps.write()
+        if measured.refused:
+            raise DataError(f"{program.key}: {measured.refusal(self.limits)}")
         return program.key, measured
 
-    def _file(self, table: str, facts: Mapping[str, Any], path: Path) -> RowsFile:
-        rows = RowsFile(path, table, resume=self.resume)
-        for name, here in (("device", self.device.device.id), ("threads", self.device.threads)):
-            before = rows.facts.get(name, here)
-            if before != here:
-                raise DataError(
-                    f"{path} was measured with {name} {before}, this is {here}: name another file"
-                )
-        now = readings(self.device.type)
-        rows.facts |= {
-            **facts, "device": self.device.device.id, "threads": self.device.threads,
-            "clock_mhz": _known(now.clock_mhz), "temperature_c": _known(now.temperature_c),
-            "power_limit_w": _known(now.power_limit_w),
-            "resolution_us": self.device.clock.resolution_us,
-        }  # fmt: skip
-        return rows
-
     def _summary(self, rows: RowsFile, points: int, whole: bool) -> str:
+        """Rows, flags and refusals, and what can be done about them."""
         flags = rows.flags()
-        sound = flags.pop("", 0)
+        loaded, sound = flags[OTHER_LOAD], flags.pop("", 0)
         kinds = [f"{n} {flag}" for flag, n in flags.most_common()]
-        lines = [f"{self.out}: {rows.rows} rows of {points} points: "
-                 + ", ".join([f"{sound} sound", *kinds])]  # fmt: skip
+        head = f"{numbered(rows.rows, 'row')} of {numbered(points, 'point')}"
+        lines = [f"{self.out}: {head}: " + ", ".join([f"{sound} sound", *kinds])]
         if rows.refused:
             refused = ", ".join(f"{n} {reason}" for reason, n in rows.refused.most_common())
             lines.append(f"refused: {refused}")
+        if 2 * loaded > rows.rows:
+            lines.append(
+                f"most rows are {OTHER_LOAD}: end what else computes here, and --resume measures "
+                "them again"
+            )
         if not whole:
             lines.append("stopped by --minutes; --resume goes on")
+        if not rows.rows:
+            why = "; ".join(lines[1:]) or "nothing was measured"
+            raise DataError(f"{self.out}: no row of {numbered(points, 'point')}: {why}")
         return "\n".join(lines)
 
 
-def _known(value: float) -> float | None:
-    return value if value == value else None
+def numbered(count: int, noun: str) -> str:
+    """A number of things: `1 thread`, `1,200 threads`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

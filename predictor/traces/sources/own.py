@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from predictor.hardware.catalogue import load_catalogue
 from predictor.hardware.device_file import adopt_device_file
-from predictor.traces.files import LayoutNotFoundError
+from predictor.traces.files import DEVICE_FILE, ROW_SUFFIXES, LayoutNotFoundError
 from predictor.traces.graph_bank import GraphBank, load_bank
+from predictor.traces.measure.rows_file import is_measured
 from predictor.traces.schema import Imported
 from predictor.traces.sources.rows import file_parts
 from predictor.traces.sources.rows_files import RowFile, device_files
@@ -72,11 +74,24 @@ def parts(data: Path) -> Iterator[Imported]:
 
 def _folders(data: Path) -> list[Path]:
     """Folders of measured files: `data` itself, or those below it."""
-    return [
-        folder
-        for folder in (data, *sorted(p for p in data.glob("*") if p.is_dir()))
-        if (folder / "in_step.parquet").is_file()
-    ]
+    below = sorted(p for p in data.glob("*") if p.is_dir())
+    return [folder for folder in (data, *below) if _is_data_set(folder)]
+
+
+def _is_data_set(folder: Path) -> bool:
+    """Whether the training scripts made a folder, whole or not yet.
+
+    One without kernels inside steps bears its device's name, holds what `predictor measure` wrote,
+    and no other rows: a user's own folder is left to the importer of own rows, which reads all of
+    it.
+    """
+    if (folder / "in_step.parquet").is_file():
+        return True
+    named = (folder / f"{folder.resolve().name}{DEVICE_FILE}").is_file()
+    if not named and folder.resolve().name not in load_catalogue():
+        return False
+    tables = [p for p in folder.glob("*") if p.name.lower().endswith(ROW_SUFFIXES)]
+    return bool(tables) and all(p.name in FILES and is_measured(p) for p in tables)
 
 
 @cache

@@ -12,6 +12,7 @@ from types import ModuleType
 import pandas as pd
 import pytest
 
+from predictor.traces.measure.bandwidth import Bandwidth
 from predictor.traces.merge import merged
 from predictor.traces.sources.own import parts
 
@@ -48,7 +49,10 @@ def quick(measure_own: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleTyp
     monkeypatch.setattr("predictor.traces.measure.kernels.RETRIES", 0)
     monkeypatch.setattr("predictor.traces.measure.conditions.OTHER_SHARE", 1e9)
     monkeypatch.setattr("predictor.traces.measure.conditions.STOLEN", 1e9)
-    monkeypatch.setattr("predictor.traces.measure.local.stream_gbps", lambda cache_bytes: 20.0)
+    monkeypatch.setattr(
+        "predictor.traces.measure.local.stream_bandwidth",
+        lambda cache_bytes, threads: Bandwidth(gbps=20.0),
+    )
     return measure_own
 
 
