@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from predictor.cli import _run, app
 from predictor.traces.measure.bandwidth import Bandwidth
 from predictor.traces.measure.conditions import Load
+from predictor.traces.measure.grid import read_grid
 from predictor.traces.merge import merged
 from predictor.traces.sources.rows import parts
 
@@ -168,6 +169,15 @@ def test_the_page_tells_every_option_and_flag():
     assert options <= set(re.findall(r"--[a-z0-9]+", PAGE))
     for flag in ("other_load", "noisy", "cold_cache", "several_kernels"):
         assert f"| `{flag}` |" in PAGE
+
+
+def test_the_grids_of_the_page_are_read_and_its_words_are_told(tmp_path):
+    for suffix, points in (("toml", 66), ("csv", 2)):
+        [text] = re.findall(rf"```{suffix}\n(.*?)```", PAGE, flags=re.DOTALL)
+        (tmp_path / f"grid.{suffix}").write_text(text)
+        assert len(read_grid(str(tmp_path / f"grid.{suffix}"))) == points
+    for word in ("*point*", "*pass*", "*samples*", "(0.15)", "--device cuda|cpu"):
+        assert word in PAGE
 
 
 def test_a_processor_keeps_its_description_in_a_folder(at_hand, capsys, monkeypatch):

@@ -83,12 +83,14 @@ def measured_on(folder: Path) -> str:
 
 
 def refused(folder: Path) -> list[str]:
-    """Points without a row, by file and reason, as lines of a table."""
+    """Points without a row by kind (of a step: its model) and reason, as lines of a table."""
     lines = []
     for name in present(folder):
-        reasons = Counter(read_rows(folder / name)[1]["refused"].values())
-        lines += [f"| `{name}` | {reason} | {n:,} |" for reason, n in reasons.most_common()]
-    return lines and ["", "| file | refused: why | points |", "|---|---|--:|", *lines]
+        found = read_rows(folder / name)[1]["refused"].items()
+        reasons = Counter((key.partition(" ")[0], reason) for key, reason in found)
+        lines += [f"| `{name}` | {kind} | {why} | {n:,} |" for (kind, why), n in
+                  reasons.most_common()]  # fmt: skip
+    return lines and ["", "| file | refused | why | points |", "|---|---|---|--:|", *lines]
 
 
 def by_class(rows: pd.DataFrame, title: str) -> list[str]:

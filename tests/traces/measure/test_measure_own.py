@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import sys
@@ -12,6 +13,7 @@ from types import ModuleType
 import pandas as pd
 import pytest
 
+from predictor.hardware.catalogue import resolve_device
 from predictor.traces.measure.bandwidth import Bandwidth
 from predictor.traces.merge import merged
 from predictor.traces.sources.own import parts
@@ -56,7 +58,7 @@ def quick(measure_own: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleTyp
     return measure_own
 
 
-def test_a_small_data_set_is_made_read_and_gone_on_with(quick, tmp_path):
+def test_a_small_data_set_is_made_read_and_gone_on_with(quick, tmp_path, monkeypatch, capsys):
     small = ["--out", str(tmp_path), "--grid", "quick", "--points", "6", "--threads", "1"]
     assert quick.main([*small, "--only", "mlp-4x512"]) == 0
     data = merged(parts(tmp_path))
@@ -72,11 +74,49 @@ def test_a_small_data_set_is_made_read_and_gone_on_with(quick, tmp_path):
     )  # fmt: skip
     assert "| `steps.parquet` | 4 |" in card
     assert manifest["files"]["kernels.parquet"][0] == 6
+    assert "| op class | dtype | inside steps |" in card and ", 1 thread; last on 2" in card
+    device_file = folder / f"{folder.name}.device.toml"
+    assert manifest["files"][device_file.name] == [
+        1, hashlib.sha256(device_file.read_bytes()).hexdigest(),
+    ]  # fmt: skip
     before = pd.read_parquet(folder / "steps.parquet")
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    with pytest.raises(SystemExit, match="2"):
+        quick.main([*small[:-1], "2"])
+    assert "measured with threads 1, this is 2" in capsys.readouterr().err
     assert quick.main([*small, "--only", "mlp"]) == 0
     after = pd.read_parquet(folder / "steps.parquet")
     assert len(after) == 8
     pd.testing.assert_frame_equal(before, after[after["model"] == "mlp-4x512"])
+
+
+def test_the_card_tells_what_was_refused_and_why(quick, tmp_path):
+    rows = quick.open_rows(
+        tmp_path / "kernels.parquet", "kernels", quick.place_at(
+            lambda _: tmp_path / "a.device.toml", "cpu", name="amd-epyc-9004-2vcpu", threads=1
+        ), resume=True,
+    )  # fmt: skip
+    rows.add("add fp32 warm numel=8", [{"device": "amd-epyc-9004-2vcpu", "op": "add"}])
+    rows.refuse("conv fp32 warm size=8", "RuntimeError")
+    rows.write()
+    card = quick.card(tmp_path, resolve_device("amd-epyc-9004-2vcpu"), 7)
+    assert "| `kernels.parquet` | conv | RuntimeError | 1 |" in card
+    assert ", 1 thread; last on" in card  # as the file tells it
+    assert "another number of threads" in card and "steps.parquet" not in card
+
+
+@pytest.mark.parametrize("name", ["measure_own", "measure_device"])
+@pytest.mark.parametrize(
+    ("flag", "value"), [("--minutes", "nan"), ("--minutes", "0"), ("--minutes=-3", None),
+                        ("--threads", "0"), ("--threads=-1", None)],
+)  # fmt: skip
+def test_impossible_times_and_threads_are_refused(quick, tmp_path, capsys, name, flag, value):
+    module = quick if name == "measure_own" else script(name)
+    given = [flag] if value is None else [flag, value]
+    cpu = ["--device", "cpu"] if name == "measure_device" else []
+    with pytest.raises(SystemExit, match="2"):
+        module.main(["--out", str(tmp_path), *cpu, *given])
+    assert "error:" in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
 def test_programs_are_many_and_of_many_families(measure_own):
