@@ -106,6 +106,7 @@ def test_a_point_is_visited_again_until_most_passes_were_quiet(device, limits, t
 
 def test_passes_of_a_point_lie_a_block_apart(device, limits, tmp_path, monkeypatch):
     monkeypatch.setattr("predictor.traces.measure.kernels.BLOCK", 2)
+    monkeypatch.setattr("predictor.traces.measure.kernels.BLOCK_SECONDS", math.inf)
     visit, seen = KernelRun._visit, []
     monkeypatch.setattr(
         KernelRun, "_visit", lambda self, point: (seen.append(point.kind), visit(self, point))
