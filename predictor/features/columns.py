@@ -20,8 +20,8 @@ from predictor.features.heads import attention_columns, expert_columns
 from predictor.features.logs import log1
 from predictor.features.products import gemm_columns, gemm_view, residency_columns
 from predictor.features.roofline import Roofline, is_depthwise, op_class_of, roofline
-from predictor.features.table import CONTEXTS, OP_NAMES, KernelTable
-from predictor.graph.ir import DTYPE_BYTES, HALVES
+from predictor.features.table import CONTEXTS, OP_NAMES, KernelTable, item_bytes
+from predictor.graph.ir import HALVES
 from predictor.graph.ops import OPS, TOKENS
 from predictor.hardware.device import Device, Software
 
@@ -144,8 +144,7 @@ def _size_columns(
 
 def _broadcast(table: KernelTable) -> NDArray[np.float64]:
     """1 where an elementwise kernel expands an operand: it then loses vectorised loads."""
-    item = np.array([DTYPE_BYTES.get(str(t), 4.0) for t in np.unique(table.dtype)])
-    bytes_per = item[np.unique(table.dtype, return_inverse=True)[1]]
+    bytes_per = item_bytes(table)
     inputs, numel = table.dim("inputs"), table.dim("numel")
     full = np.maximum(inputs, 1) * numel * bytes_per
     expands = (inputs >= 2) & (numel > 0) & (table.read_bytes < 0.7 * full)

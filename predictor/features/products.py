@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from predictor.features.logs import log1
 from predictor.features.reuse import log_reuse
 from predictor.features.roofline import LAUNCH_US, Roofline, is_depthwise, op_class_of
-from predictor.features.table import OP_NAMES, KernelTable
+from predictor.features.table import OP_NAMES, KernelTable, item_bytes
 from predictor.features.tiles import STEP_BYTES, Products, tiled_us
-from predictor.graph.ir import DTYPE_BYTES
 from predictor.hardware.device import Device, Software
 from predictor.hardware.sustained import cache_mib
 
@@ -98,8 +97,7 @@ def residency_columns(
     """Where operands come from, and the time of a product that is cut into tiles (`tiles.py`)."""
     m, n, k, batch = gemm_view(table)
     gemm = (m > 0) & np.isin(op_class_of(table), ("matmul", "grouped_matmul", "conv"))
-    item = np.array([DTYPE_BYTES.get(str(t), 4.0) for t in np.unique(table.dtype)])
-    item_N = item[np.unique(table.dtype, return_inverse=True)[1]]
+    item_N = item_bytes(table)
     rows = m * k * batch * item_N
     weight = np.where(gemm, np.maximum(table.read_bytes - rows, 0.0), 0.0)
     reuse = log_reuse(table, weight, device, software)

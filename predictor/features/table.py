@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.graph.ir import PHASES, KernelGraph
+from predictor.graph.ir import DTYPE_BYTES, PHASES, KernelGraph
 from predictor.graph.ops import DIM_NAMES, OPS
 
 OP_NAMES: tuple[str, ...] = tuple(OPS)
@@ -72,6 +72,12 @@ def dims_matrix(dims: Sequence[Mapping[str, int]]) -> NDArray[np.int64]:
             if j is not None:
                 out[i, j] = value
     return out
+
+
+def item_bytes(table: KernelTable) -> NDArray[np.float64]:
+    """(N,) bytes of one element of each kernel's dtype."""
+    names, inverse = np.unique(table.dtype, return_inverse=True)
+    return np.array([DTYPE_BYTES.get(str(name), 4.0) for name in names])[inverse]
 
 
 def op_index(names: Sequence[str]) -> NDArray[np.int16]:
