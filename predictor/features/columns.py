@@ -81,20 +81,18 @@ def node_features(table: KernelTable, device: Device, software: Software) -> Nod
         UnsupportedPrecision, UnknownRateError: see `roofline`.
     """
     roof = roofline(table, device, software)
-    m, n, k, batch = gemm_view(table)
-    gemm = m > 0
+    view = gemm_view(table)
     columns = {
         **_size_columns(table, roof, device),
-        **gemm_columns(m, n, k, batch, gemm, device),
+        **gemm_columns(view, device),
         **_conv_columns(table),
         **_context_columns(table, roof, device),
         **_software_columns(table, software),
-        **residency_columns(table, roof, device, software),
+        **residency_columns(table, view, roof, device, software),
         **attention_columns(table, device),
         **expert_columns(table),
         **{name: np.full(len(table), v) for name, v in context_values(software).items()},
     }
-    columns["is_gemm"] = gemm.astype(float)
     columns["bias"] = (table.op == OP_NAMES.index("linear")).astype(float)
     x = np.stack([columns[name] for name in COLUMNS], axis=1).astype(np.float32)
     return NodeFeatures(x=x, token=token_of(table), roofline=roof)

@@ -5,17 +5,23 @@ Convolutions, attention and experts are seen as products too (`gemm_view`).
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 from numpy.typing import NDArray
 
 from predictor.features.logs import log1
 from predictor.features.reuse import log_reuse
-from predictor.features.roofline import LAUNCH_US, Roofline, is_depthwise, op_class_of
+from predictor.features.roofline import Roofline, is_depthwise, op_class_of
 from predictor.features.table import OP_NAMES, KernelTable, item_bytes
 from predictor.features.tiles import STEP_BYTES, Products, tiled_us
 from predictor.hardware.device import Device, Software
 from predictor.hardware.sustained import cache_mib
 
+View: TypeAlias = tuple[
+    NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]
+]
+"""(N,) m, n, k and batch."""
 TILES: tuple[tuple[int, int, float], ...] = (
     (128, 128, 1.0), (128, 64, 0.92), (64, 64, 0.82), (32, 32, 0.55),
 )  # fmt: skip
@@ -23,7 +29,7 @@ TILES: tuple[tuple[int, int, float], ...] = (
 such a tile can feed."""
 
 
-def gemm_view(table: KernelTable) -> tuple[NDArray[np.float64], ...]:
+def gemm_view(table: KernelTable) -> View:
     """(m, n, k, batch) of matmul-like kernels, 0 elsewhere.
 
     Convolutions are seen as implicit GEMMs: m = batch x output positions, n = output channels,
@@ -52,15 +58,9 @@ def gemm_view(table: KernelTable) -> tuple[NDArray[np.float64], ...]:
     return m, n, k, batch
 
 
-def gemm_columns(
-    m: NDArray[np.float64],
-    n: NDArray[np.float64],
-    k: NDArray[np.float64],
-    batch: NDArray[np.float64],
-    gemm: NDArray[np.bool_],
-    device: Device,
-) -> dict[str, NDArray[np.float64]]:
+def gemm_columns(view: View, device: Device) -> dict[str, NDArray[np.float64]]:
     """Tile and wave quantisation per candidate tile: log(scheduled work / useful work)."""
+    m, n, k, batch = view
     units = float(device.units or 64)
     sm, sn, sb = np.maximum(m, 1.0), np.maximum(n, 1.0), np.maximum(batch, 1.0)
     losses = []
@@ -71,8 +71,9 @@ def gemm_columns(
         losses.append(np.log(scheduled / (sm * sn * sb)))
     best = np.minimum.reduce(losses)
     tiles64 = np.ceil(sm / 64) * np.ceil(sn / 64) * sb
-    on = gemm.astype(float)
+    on = (m > 0).astype(float)
     out = {
+        "is_gemm": on,
         "log_m": log1(m), "log_n": log1(n), "log_k": log1(k), "log_batch": log1(batch),
         "best_tile_loss": np.clip(best, 0, 8) * on,
         "log_tiles_per_unit": np.clip(np.log(tiles64 / units), -6, 8) * on,
@@ -92,10 +93,10 @@ def gemm_columns(
 
 
 def residency_columns(
-    table: KernelTable, roof: Roofline, device: Device, software: Software
+    table: KernelTable, view: View, roof: Roofline, device: Device, software: Software
 ) -> dict[str, NDArray[np.float64]]:
     """Where operands come from, and the time of a product that is cut into tiles (`tiles.py`)."""
-    m, n, k, batch = gemm_view(table)
+    m, n, k, batch = view
     gemm = (m > 0) & np.isin(op_class_of(table), ("matmul", "grouped_matmul", "conv"))
     item_N = item_bytes(table)
     rows = m * k * batch * item_N
@@ -127,9 +128,7 @@ def residency_columns(
             traffic=up.traffic[moe] / gates[moe], flop_per_us=rate[moe], log_reuse=reuse[at][moe],
         )  # fmt: skip
         time[moe] += tiled_us(down, device)
-    transform = roof.base_us[at] - LAUNCH_US * np.maximum(table.launches[at], 1)
-    transform = transform - np.maximum(roof.compute_us, roof.memory_us)[at]
-    time = time + np.maximum(transform, 0.0)
+    time = time + roof.transform_us[at]
     out["log_tiled"][at] = np.clip(np.log(time / roof.base_us[at]), -2.0, 2.5)
     return out
 

@@ -54,9 +54,11 @@ class Roofline:
     """FLOPs / sustained rate."""
     memory_us: NDArray[np.float64]
     """Bytes / sustained bandwidth, cache hits served at cache bandwidth."""
+    transform_us: NDArray[np.float64]
+    """`_transform_traffic` at sustained bandwidth."""
     base_us: NDArray[np.float64]
     """max(compute, memory) + transform + launches x launch time: what the network's ratio
-    multiplies. Transform: `_transform_traffic` at sustained bandwidth."""
+    multiplies."""
     starve: NDArray[np.float64]
     """log(peak rate / power-capped rate), 0 where power does not bind."""
     cache_ratio: NDArray[np.float64]
@@ -131,6 +133,7 @@ def roofline(table: KernelTable, device: Device, software: Software) -> Roofline
         datasheet_us=np.maximum(table.flops / peak * 1e-6, traffic / dram * 1e-3),
         compute_us=compute_us,
         memory_us=memory_us,
+        transform_us=transform_us,
         base_us=work + launch,
         starve=starve,
         cache_ratio=np.asarray(ratio),
