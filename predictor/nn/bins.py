@@ -57,12 +57,21 @@ class BinLayer(nn.Module):
 
 def _edges(x_NF: Tensor, budget: int) -> list[Tensor]:
     """Edges by column: as many quantiles each as all together have places for."""
+    ordered_NF = x_NF.double().sort(dim=0).values  # once for all numbers of quantiles
     found: list[Tensor] = []
     for count in range(MOST_BINS, 1, -1):
-        levels = torch.linspace(0, 1, count + 1, dtype=torch.float64)
-        cuts = torch.quantile(x_NF.double(), levels, dim=0) if len(x_NF) else torch.zeros(0, 0)
+        cuts = _quantiles(ordered_NF, count)
         found = [torch.unique(cuts[:, f].float()) for f in range(cuts.shape[1])]
         found = [c if len(c) > 2 else c[:0] for c in found]
         if sum(max(len(c) - 1, 0) for c in found) <= budget:
             return found
     raise ValueError(f"{budget} bins for {len(found)} columns: two a column are needed at least")
+
+
+def _quantiles(ordered_NF: Tensor, count: int) -> Tensor:
+    """(count + 1, F) evenly spaced quantiles of sorted rows, linear between them."""
+    if not len(ordered_NF):
+        return ordered_NF
+    place = torch.linspace(0, 1, count + 1, dtype=torch.float64) * (len(ordered_NF) - 1)
+    below, above = place.floor().long(), place.ceil().long()
+    return torch.lerp(ordered_NF[below], ordered_NF[above], (place - below)[:, None])
