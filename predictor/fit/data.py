@@ -63,9 +63,12 @@ def usable_models(data: Imported, devices: Collection[str]) -> pd.DataFrame:
 
 
 def usable_kernels(data: Imported, recipe: Recipe, devices: Collection[str]) -> pd.DataFrame:
-    """Kernel rows of `devices` without the flags that the recipe excludes, its sample of them."""
+    """Kernel rows of `devices` that the recipe chooses, without its flags, its sample of them."""
     rows = data.kernels
-    rows = rows[rows["device"].isin(list(devices)) & ~rows["flag"].isin(recipe.exclude_flags)]
+    chosen = rows["device"].isin(list(devices)) & ~rows["flag"].isin(recipe.exclude_flags)
+    for column, values in recipe.only.items():
+        chosen &= rows[column].isin(values)
+    rows = rows[chosen]
     return _sampled(rows, recipe.rows_per_group) if recipe.rows_per_group else rows
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import pickle
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +20,7 @@ from predictor.errors import CheckpointError
 from predictor.features.columns import COLUMNS
 from predictor.features.table import OP_NAMES
 from predictor.fit.model_samples import ModelSamples
-from predictor.fit.recipe import Recipe
+from predictor.fit.recipe import OptimizerRecipe, Recipe
 from predictor.fit.samples import KernelSamples
 from predictor.fit.step_samples import StepSamples
 from predictor.graph.ops import TOKENS
@@ -47,19 +48,19 @@ class FitData:
 class EpochShuffle(Sampler[tuple[list[int], list[int]]]):
     """Batches of kernel rows and model rows; their order depends on seed and epoch alone.
 
-    An epoch sees every row once. The kind that needs more batches decides how many there are; the
-    other is spread over them.
+    An epoch sees every kernel row once, and a share of the model rows. The kind that needs more
+    batches decides how many there are; the other is spread over them.
     """
 
-    def __init__(
-        self, kernels: int, models: int, batch_size: int, model_batch_size: int, seed: int
-    ) -> None:
+    def __init__(self, kernels: int, models: int, optimizer: OptimizerRecipe, seed: int) -> None:
         self.rows, self.seed, self.epoch = (kernels, models), seed, 0
-        needed = (-(-kernels // batch_size), -(-models // model_batch_size))
+        self.seen = (kernels, math.ceil(models * optimizer.model_share))
+        sizes = (optimizer.batch_size, optimizer.model_batch_size)
+        needed = [-(-seen // size) for seen, size in zip(self.seen, sizes, strict=True)]
         self.batches = max(*needed, 1)
-        self.sizes = (
-            batch_size if needed[0] == self.batches else -(-kernels // self.batches),
-            model_batch_size if needed[1] == self.batches else -(-models // self.batches),
+        self.sizes = tuple(
+            size if batches == self.batches else -(-seen // self.batches)
+            for seen, size, batches in zip(self.seen, sizes, needed, strict=True)
         )
 
     def set_epoch(self, epoch: int) -> None:
@@ -71,7 +72,10 @@ class EpochShuffle(Sampler[tuple[list[int], list[int]]]):
 
     def __iter__(self) -> Iterator[tuple[list[int], list[int]]]:
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
-        orders = [torch.randperm(rows, generator=generator).tolist() for rows in self.rows]
+        orders = [
+            torch.randperm(rows, generator=generator)[:seen].tolist()
+            for rows, seen in zip(self.rows, self.seen, strict=True)
+        ]
         for i in range(self.batches):
             kernels, models = (
                 order[i * size : (i + 1) * size]
@@ -93,7 +97,7 @@ def net_config(recipe: Recipe, hosts: int) -> NetConfig:
     return NetConfig(
         features=len(COLUMNS), tokens=len(TOKENS), ops=len(OP_NAMES), hosts=hosts, hidden=n.hidden,
         depth=n.depth, token_width=n.token_width, message_layers=n.message_layers,
-        dropout=n.dropout, bins=n.bins, tiled_prior=n.tiled_prior,
+        dropout=n.dropout, ratio_limit=n.ratio_limit, bins=n.bins, tiled_prior=n.tiled_prior,
     )  # fmt: skip
 
 
@@ -140,10 +144,7 @@ def _fit(
 
     seed_everything(recipe.seed, verbose=False)
     models = 0 if data.models is None else len(data.models)
-    sampler = EpochShuffle(
-        len(data.kernels.measured_us_N), models, recipe.optimizer.batch_size,
-        recipe.optimizer.model_batch_size, recipe.seed,
-    )  # fmt: skip
+    sampler = EpochShuffle(len(data.kernels.measured_us_N), models, recipe.optimizer, recipe.seed)
     module = LatencyTraining(
         recipe, net_config(recipe, len(data.hosts)), data.kernels, data.steps, data.ratios,
         total_batches=len(sampler) * recipe.optimizer.epochs, models=data.models,

@@ -24,6 +24,12 @@ Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 ReleaseName = Annotated[str, Field(pattern=r"^[a-z0-9]+([.-][a-z0-9]+)*$")]
 
 
+KernelColumn = Literal[
+    "device", "op", "dtype", "scheme", "framework", "framework_version", "library", "execution",
+]  # fmt: skip
+"""Columns of kernel rows that a recipe may choose rows by."""
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -48,6 +54,8 @@ class NetworkRecipe(_Strict):
     """Whether the ratio starts from the tile model's."""
     hide_context: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of the kernel rows of a batch whose library and quantisation are hidden."""
+    ratio_limit: Annotated[float, Field(gt=0, le=10)] = 3.0
+    """Largest log of time over its prior that the network may claim."""
 
     @field_validator("bins")
     @classmethod
@@ -66,6 +74,8 @@ class OptimizerRecipe(_Strict):
     """Kernel rows a batch."""
     model_batch_size: Annotated[int, Field(ge=1, le=100_000)] = 64
     """Rows of whole models a batch."""
+    model_share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of the rows of whole models that an epoch sees, drawn anew each."""
     learning_rate: Positive = 3e-3
     weight_decay: Weight = 1e-4
     warmup_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
@@ -112,6 +122,8 @@ class Recipe(_Strict):
     """Kernel rows of one source, device, op, dtype, scheme, framework that are trained on, at most
     (drawn by a hash of their ids); 0 takes all."""
     exclude_flags: tuple[str, ...] = ("throttled", "op_sum_above_step")
+    only: dict[KernelColumn, tuple[str, ...]] = {}
+    """Values of columns of the kernel rows that train; rows of other values are left out."""
     network: NetworkRecipe = NetworkRecipe()
     optimizer: OptimizerRecipe = OptimizerRecipe()
     loss: LossRecipe = LossRecipe()

@@ -71,6 +71,13 @@ def test_flags_exclude_rows(data: Imported) -> None:
     assert len(usable_kernels(held, every, TRAIN)) == 2 * 5 * 30
 
 
+def test_only_rows_of_the_values_that_a_recipe_names_train(data: Imported) -> None:
+    ops = tuple(sorted(data.kernels["op"].unique()))[:2]
+    recipe = RECIPE.model_copy(update={"only": {"op": ops, "device": TRAIN[:1]}})
+    found = usable_kernels(data, recipe, TRAIN)
+    assert set(found["op"]) == set(ops) and set(found["device"]) == {TRAIN[0]}
+
+
 def test_a_sample_takes_so_many_rows_of_each_group_the_same_ones_always(data: Imported) -> None:
     recipe = RECIPE.model_copy(update={"rows_per_group": 7})
     found = usable_kernels(data, recipe, TRAIN)

@@ -7,10 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predictor.fit.fitting import EpochShuffle
+from predictor.fit.recipe import OptimizerRecipe
 
 
-def shuffle(kernels: int, batch: int, seed: int, models: int = 0) -> EpochShuffle:
-    return EpochShuffle(kernels, models, batch, 7, seed)
+def shuffle(
+    kernels: int, batch: int, seed: int, models: int = 0, share: float = 1.0
+) -> EpochShuffle:
+    optimizer = OptimizerRecipe.model_construct(
+        batch_size=batch, model_batch_size=7, model_share=share
+    )
+    return EpochShuffle(kernels, models, optimizer, seed)
 
 
 def order(sampler: EpochShuffle, epoch: int) -> list[tuple[list[int], list[int]]]:
@@ -39,6 +45,14 @@ def test_kernel_rows_alone_fill_their_batches():
 def test_model_rows_decide_where_they_need_more_batches():
     found = order(shuffle(25, 10, 0, models=35), 0)
     assert [(len(k), len(m)) for k, m in found] == [(5, 7)] * 5
+
+
+def test_a_share_of_the_model_rows_is_another_one_in_each_epoch():
+    sampler = shuffle(25, 10, 0, models=35, share=0.4)
+    first, second = ([i for _, m in order(sampler, e) for i in m] for e in (0, 1))
+    assert len(set(first)) == len(first) == len(second) == 14
+    assert set(first) != set(second)
+    assert len(order(sampler, 0)) == 3  # the kernel rows decide again
 
 
 def test_same_seed_and_epoch_give_the_same_order() -> None:
