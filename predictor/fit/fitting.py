@@ -98,6 +98,7 @@ def net_config(recipe: Recipe, hosts: int) -> NetConfig:
         features=len(COLUMNS), tokens=len(TOKENS), ops=len(OP_NAMES), hosts=hosts, hidden=n.hidden,
         depth=n.depth, token_width=n.token_width, message_layers=n.message_layers,
         dropout=n.dropout, ratio_limit=n.ratio_limit, bins=n.bins, tiled_prior=n.tiled_prior,
+        class_encoders=n.class_encoders,
     )  # fmt: skip
 
 
@@ -182,13 +183,13 @@ def _fit(
     except SystemExit as error:  # how Lightning ends an interrupted run, further ones ignored
         signal.signal(signal.SIGINT, handler)
         raise KeyboardInterrupt from error
-    return _ready(module.nets(), module.constant_F)
+    return _ready(module.nets(), module.constant_GF)
 
 
-def _ready(nets: list[LatencyNet], constant_F: Tensor) -> list[LatencyNet]:
+def _ready(nets: list[LatencyNet], constant_GF: Tensor) -> list[LatencyNet]:
     """Networks in evaluation mode, without weights on what did not vary."""
     for net in nets:
-        net.silence(constant_F)
+        net.silence(constant_GF)
         net.eval()
     return nets
 
@@ -199,7 +200,7 @@ def _telling(after_epoch: AfterEpoch) -> Callback:
 
     def tell(trainer: Trainer, module: LatencyTraining) -> None:
         after_epoch(
-            trainer.current_epoch + 1, _ready(copy.deepcopy(module.nets()), module.constant_F)
+            trainer.current_epoch + 1, _ready(copy.deepcopy(module.nets()), module.constant_GF)
         )
 
     return LambdaCallback(on_train_epoch_end=tell)

@@ -22,10 +22,6 @@ from predictor.nn.latency_net import LatencyNet, NetConfig
 from predictor.nn.tokens import trunk_tokens
 
 QUANTILES: tuple[float, float, float] = (0.05, 0.5, 0.95)
-MIN_SCALE = 0.05
-"""Columns that vary less than this in training are left unscaled."""
-CUT_ROWS = 200_000
-"""Rows that say where columns are cut."""
 _CONTEXT_F = torch.tensor([name in CONTEXT_NAMES for name in COLUMNS])
 MIN_SCHEDULE_STEPS = 10
 """A one-cycle schedule needs two steps of warm-up and some of decay, however few the rows."""
@@ -61,14 +57,13 @@ class LatencyTraining(LightningModule):
         self.members = nn.ModuleList(
             LatencyNet(config, trunk_tokens()) for _ in range(recipe.network.members)
         )
-        x_NF = kernels.x_NF if models is None else torch.cat([kernels.x_NF, models.x_CF])
-        mean_F, scale_F = x_NF.mean(0), x_NF.std(0)
-        self.constant_F = x_NF.amin(0) == x_NF.amax(0) if len(x_NF) else torch.zeros(0).bool()
+        x_NF, token_N = kernels.x_NF, kernels.token_N
+        if models is not None:
+            x_NF = torch.cat([x_NF, models.x_CF])
+            token_N = torch.cat([token_N, models.token_C])
+        self.constant_GF = self.nets()[0].constant(x_NF, token_N)
         for net in self.nets():
-            net.x_mean_F.copy_(mean_F)
-            net.x_scale_F.copy_(torch.where(scale_F < MIN_SCALE, torch.ones_like(scale_F), scale_F))
-            if net.binned is not None:
-                net.binned.cut(_some(x_NF))
+            net.prepare(x_NF, token_N)
 
     def nets(self) -> list[LatencyNet]:
         """The ensemble's members."""
@@ -188,11 +183,6 @@ class LatencyTraining(LightningModule):
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": schedule, "interval": "step"},
         }
-
-
-def _some(x_NF: Tensor) -> Tensor:
-    """At most `CUT_ROWS` of the rows, evenly."""
-    return x_NF[:: max(1, -(-len(x_NF) // CUT_ROWS))]
 
 
 def model_us(net: LatencyNet, models: ModelSamples, rows_B: Tensor) -> Tensor:

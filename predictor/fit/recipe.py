@@ -52,6 +52,8 @@ class NetworkRecipe(_Strict):
     """Places for bins of all columns; 0 leaves the bins out, a few hundred are needed else."""
     tiled_prior: bool = False
     """Whether the ratio starts from the tile model's."""
+    class_encoders: bool = False
+    """Whether products, experts, attention, convolutions and the rest have layers of their own."""
     hide_context: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of the kernel rows of a batch whose library and quantisation are hidden."""
     ratio_limit: Annotated[float, Field(gt=0, le=10)] = 3.0

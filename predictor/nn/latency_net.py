@@ -14,10 +14,13 @@ from torch import Tensor, nn
 from torch_geometric.nn import SAGEConv
 
 from predictor.features.columns import COLUMNS
-from predictor.nn.bins import BinLayer
+from predictor.nn.encoder import KernelEncoder
+from predictor.nn.tokens import encoder_groups
 
 TILED = COLUMNS.index("log_tiled")
 """Column of the ratio that the tile model gives: a prior that the network corrects."""
+CUT_ROWS = 200_000
+"""Rows that say where columns are cut, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,31 +43,32 @@ class NetConfig:
     """Places for bins of all columns (`BinLayer`)."""
     tiled_prior: bool = False
     """Whether the ratio starts from the tile model's (`predictor.features.tiles`)."""
+    class_encoders: bool = False
+    """Whether products, experts, attention, convolutions and the rest have layers of their own."""
 
 
 class LatencyNet(nn.Module):
     """Message-passing network over the kernel DAG."""
 
     trunk_token_T: Tensor
-    x_mean_F: Tensor
-    x_scale_F: Tensor
+    group_T: Tensor
 
     def __init__(self, config: NetConfig, trunk_token: Tensor) -> None:
         """`trunk_token` (T): the token whose embedding a token borrows (backward -> forward)."""
         super().__init__()
         self.config = config
         self.register_buffer("trunk_token_T", trunk_token.long())
-        self.register_buffer("x_mean_F", torch.zeros(config.features))
-        self.register_buffer("x_scale_F", torch.ones(config.features))
+        group_T = encoder_groups() if config.class_encoders else torch.zeros_like(trunk_token)
+        self.register_buffer("group_T", group_T.long(), persistent=False)
         self.token_embedding = nn.Embedding(config.tokens, config.token_width)
         self.token_bias_T = nn.Parameter(torch.zeros(config.tokens))
-        layers: list[nn.Module] = []
-        width = config.features + config.token_width
-        for _ in range(config.depth):
-            layers += [nn.Linear(width, config.hidden), nn.SiLU(), nn.Dropout(config.dropout)]
-            width = config.hidden
-        self.encoder = nn.Sequential(*layers)
-        self.binned = BinLayer(config.bins, config.hidden) if config.bins else None
+        self.encoders = nn.ModuleList(
+            KernelEncoder(
+                config.features, config.token_width, config.hidden, config.depth, config.bins,
+                config.dropout,
+            )
+            for _ in range(int(group_T.max()) + 1)
+        )  # fmt: skip
         self.from_producers = nn.ModuleList(
             SAGEConv(config.hidden, config.hidden) for _ in range(config.message_layers)
         )
@@ -83,15 +87,34 @@ class LatencyNet(nn.Module):
         self.host_base = nn.Parameter(torch.tensor([3.1, 3.4]))
         self.log_sharpness = nn.Parameter(torch.tensor(1.1))
 
-    def silence(self, constant_F: Tensor) -> None:
-        """Take the weights off features that did not vary in training.
+    def of_group(self, group: int) -> KernelEncoder:
+        """The encoder of a group of tokens."""
+        encoder = self.encoders[group]
+        assert isinstance(encoder, KernelEncoder)
+        return encoder
 
-        They were never learned: another value of such a feature would add noise.
-        """
-        first = self.encoder[0]
-        assert isinstance(first, nn.Linear)
-        with torch.no_grad():
-            first.weight[:, : len(constant_F)][:, constant_F] = 0.0
+    def prepare(self, x_NF: Tensor, token_N: Tensor) -> None:
+        """Take scales and bins of every encoder from its training rows."""
+        group_N = self.group_T[token_N]
+        for group in range(len(self.encoders)):
+            encoder, rows_NF = self.of_group(group), x_NF[group_N == group]
+            encoder.scale(rows_NF)
+            if encoder.binned is not None:
+                encoder.binned.cut(rows_NF[:: max(1, -(-len(rows_NF) // CUT_ROWS))])
+
+    def silence(self, constant_GF: Tensor) -> None:
+        """Take the weights of each encoder off features that did not vary in its training rows."""
+        for group, constant_F in enumerate(constant_GF):
+            self.of_group(group).silence(constant_F)
+
+    def constant(self, x_NF: Tensor, token_N: Tensor) -> Tensor:
+        """(G, F) whether a column has one value in all rows of an encoder."""
+        group_N = self.group_T[token_N]
+        parts = [x_NF[group_N == group] for group in range(len(self.encoders))]
+        return torch.stack([
+            part.amin(0) == part.amax(0) if len(part) else torch.ones(x_NF.shape[1]).bool()
+            for part in parts
+        ])  # fmt: skip
 
     def forward(
         self,
@@ -133,14 +156,16 @@ class LatencyNet(nn.Module):
 
     def _encoded(self, x_NF: Tensor, token_N: Tensor) -> Tensor:
         """(N, H) what each kernel is, its neighbours left out."""
-        scaled_NF = ((x_NF - self.x_mean_F) / self.x_scale_F).clamp(-6.0, 6.0)
         e_NT = self.token_embedding(self.trunk_token_T[token_N])
-        first, *rest = self.encoder
-        h_NH: Tensor = first(torch.cat([scaled_NF, e_NT], dim=1))
-        if self.binned is not None:
-            h_NH = h_NH + self.binned(x_NF)
-        for layer in rest:
-            h_NH = layer(h_NH)
+        if len(self.encoders) == 1:
+            whole: Tensor = self.encoders[0](x_NF, e_NT)
+            return whole
+        group_N = self.group_T[token_N]
+        h_NH = x_NF.new_zeros(len(x_NF), self.config.hidden)
+        for group, encoder in enumerate(self.encoders):
+            at = torch.nonzero(group_N == group)[:, 0]
+            if len(at):
+                h_NH = h_NH.index_copy(0, at, encoder(x_NF[at], e_NT[at]))
         return h_NH
 
     def host_us(

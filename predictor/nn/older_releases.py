@@ -8,6 +8,7 @@ release keeps predicting what it predicted, for as long as the meaning of its co
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -18,6 +19,8 @@ from predictor.features.table import OP_NAMES
 from predictor.graph.ops import TOKENS
 from predictor.nn.tokens import trunk_tokens
 
+_ONE_ENCODER = re.compile(r"^(member\d+\.)((?:encoder|binned|x_mean_F|x_scale_F)\b)")
+"""Tensors of networks from before there could be several encoders."""
 FAR = 1e30
 """Bound of a range that nothing exceeds."""
 _Change = Callable[[Tensor, Sequence[str], Sequence[str], Sequence[str]], Tensor]
@@ -47,7 +50,8 @@ def weights_of_today(
         if missing:
             raise ValueError(f"{kind} {missing[0]!r} is not known to this version")
     out = {}
-    for name, tensor in tensors.items():
+    for old, tensor in tensors.items():
+        name = _ONE_ENCODER.sub(r"\1encoders.0.\2", old)
         change = next((c for suffix, c in _CHANGES.items() if name.endswith(suffix)), None)
         try:
             out[name] = tensor if change is None else change(tensor, columns, tokens, ops)

@@ -1,4 +1,4 @@
-"""Which embedding a token trains: backward kernels borrow the trunk of their forward kernel."""
+"""Which embedding a token trains, and which encoder reads it."""
 
 from __future__ import annotations
 
@@ -22,3 +22,16 @@ def trunk_tokens() -> Tensor:
         borrowed = forward[0] if all(forward) and forward else None
         trunk.append(TOKENS.index(OPS[borrowed].token if borrowed else token))
     return torch.tensor(trunk, dtype=torch.long)
+
+
+ENCODED_APART: tuple[tuple[str, ...], ...] = (
+    ("matmul",), ("grouped_matmul",), ("attention",), ("conv", "recurrent"),
+)  # fmt: skip
+"""Op classes whose kernels are told by columns of their own; all others share an encoder."""
+
+
+def encoder_groups() -> Tensor:
+    """(T,) which encoder reads the kernels of each token: 0 those of no class set apart."""
+    group_of = {c: i + 1 for i, classes in enumerate(ENCODED_APART) for c in classes}
+    class_of = {op.token: op.op_class for op in OPS.values()}
+    return torch.tensor([group_of.get(class_of[t], 0) for t in TOKENS], dtype=torch.long)

@@ -50,10 +50,13 @@ def test_too_few_places_are_refused():
 def test_bins_follow_their_columns():
     columns = [c for c in COLUMNS if c != "log_m"][::-1]
     moved = weights_of_today(
-        {"member0.binned.column_K": torch.tensor([0, 1, 0])}, columns=columns, tokens=[], ops=[]
+        {"member0.encoders.0.binned.column_K": torch.tensor([0, 1, 0])},
+        columns=columns,
+        tokens=[],
+        ops=[],
     )
     expected = [COLUMNS.index(columns[i]) for i in (0, 1, 0)]
-    assert moved["member0.binned.column_K"].tolist() == expected
+    assert moved["member0.encoders.0.binned.column_K"].tolist() == expected
 
 
 def test_a_network_without_weights_says_what_the_tile_model_says(make_net):
@@ -68,12 +71,12 @@ def test_a_network_without_weights_says_what_the_tile_model_says(make_net):
 
 def test_bins_change_what_is_said(make_net):
     net = make_net(bins=256)
-    assert net.binned is not None
-    net.binned.cut(torch.rand(100, len(COLUMNS), generator=torch.Generator().manual_seed(1)))
+    assert net.encoders[0].binned is not None
+    net.encoders[0].binned.cut(torch.rand(100, len(COLUMNS), generator=torch.Generator().manual_seed(1)))
     x = torch.rand(5, len(COLUMNS), generator=torch.Generator().manual_seed(2))
     token, none = torch.zeros(5, dtype=torch.long), torch.full((5,), -1)
     edges = torch.zeros(2, 0, dtype=torch.long)
     before = net(x, token, edges, none, torch.zeros(5))
     with torch.no_grad():
-        net.binned.linear.weight.zero_()
+        net.encoders[0].binned.linear.weight.zero_()
     assert not torch.allclose(before, net(x, token, edges, none, torch.zeros(5)))

@@ -49,10 +49,10 @@ def test_weights_are_placed_by_name(make_release: MakeRelease) -> None:
     names = {"columns": OLD_COLUMNS, "tokens": OLD_TOKENS, "ops": OLD_OPS}
     back = weights_of_today(older(release.tensors), **names)
     same = [COLUMNS.index(c) for c in OLD_COLUMNS]
-    first, again = (t["member0.encoder.0.weight"] for t in (release.tensors, back))
+    first, again = (t["member0.encoders.0.encoder.0.weight"] for t in (release.tensors, back))
     assert torch.equal(again[:, same], first[:, same])
     assert (again[:, [COLUMNS.index("compiled"), COLUMNS.index("log_m")]] == 0).all()
-    assert back["member0.x_scale_F"][COLUMNS.index("log_m")] == 1
+    assert back["member0.encoders.0.x_scale_F"][COLUMNS.index("log_m")] == 1
     gemm, rnn = TOKENS.index("gemm"), TOKENS.index("rnn")
     bias = "member0.token_bias_T"
     assert back[bias][gemm] == release.tensors[bias][gemm]
@@ -75,7 +75,7 @@ def test_a_release_with_fewer_names_is_loaded(make_release: MakeRelease) -> None
         "vocabulary": OLD_TOKENS,
     }
     networks = load_predictor(release).networks
-    x_mean = release.tensors["member0.x_mean_F"]
+    x_mean = release.tensors["member0.encoders.0.x_mean_F"]
     old = make_release(tensors=older, config=config, network=network, ops=OLD_OPS)
     predictor = load_predictor(old)
     x = torch.randn(5, len(COLUMNS))
@@ -93,3 +93,13 @@ def test_a_name_that_is_gone_is_refused(make_release: MakeRelease) -> None:
     config = {"features": {"columns": columns, "hash": columns_hash(columns)}}
     with pytest.raises(CheckpointError, match="phlogiston"):
         load_predictor(make_release(config=config))
+
+
+def test_a_release_from_before_there_were_several_encoders_is_loaded(
+    make_release: MakeRelease,
+) -> None:
+    release = make_release()
+    before = {name.replace("encoders.0.", ""): value for name, value in release.tensors.items()}
+    assert before.keys() != release.tensors.keys()
+    names = {"columns": COLUMNS, "tokens": TOKENS, "ops": OP_NAMES}
+    assert weights_of_today(before, **names).keys() == release.tensors.keys()
