@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,11 @@ FOLDS = 5
 
 def load_data(recipe: Recipe, folders: Sequence[Path]) -> Imported:
     """Measured data of the recipe's sources."""
-    return merged(read_source(source, folders) for source in recipe.sources)
+    chosen = partial(_chosen, recipe) if recipe.only else None
+    return merged(
+        read_source(source, folders, sample_rows=recipe.sample_rows, chosen=chosen)
+        for source in recipe.sources
+    )
 
 
 def devices_of(data: Imported) -> set[str]:
@@ -65,11 +70,19 @@ def usable_models(data: Imported, devices: Collection[str]) -> pd.DataFrame:
 def usable_kernels(data: Imported, recipe: Recipe, devices: Collection[str]) -> pd.DataFrame:
     """Kernel rows of `devices` that the recipe chooses, without its flags, its sample of them."""
     rows = data.kernels
-    chosen = rows["device"].isin(list(devices)) & ~rows["flag"].isin(recipe.exclude_flags)
+    usable = rows["device"].isin(list(devices)) & ~rows["flag"].isin(recipe.exclude_flags)
+    rows = rows[usable & _chosen(recipe, rows)]
+    return _sampled(rows, recipe.rows_per_group) if recipe.rows_per_group else rows
+
+
+def _chosen(recipe: Recipe, rows: pd.DataFrame) -> pd.Series[bool]:
+    """Which kernel rows have the values that a recipe names."""
+    import pandas as pd
+
+    chosen = pd.Series(True, index=rows.index)
     for column, values in recipe.only.items():
         chosen &= rows[column].isin(values)
-    rows = rows[chosen]
-    return _sampled(rows, recipe.rows_per_group) if recipe.rows_per_group else rows
+    return chosen
 
 
 def _sampled(rows: pd.DataFrame, most: int) -> pd.DataFrame:

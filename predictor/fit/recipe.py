@@ -120,6 +120,9 @@ class Recipe(_Strict):
     """Parts of the split that are trained on. `development` too, once choices are made on it."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     threads: Annotated[int, Field(ge=1, le=256)] = 2
+    sample_rows: Annotated[int, Field(ge=0)] = 0
+    """Kernel rows that are read of a source that does not fit in memory, at most; 0 leaves it to
+    the source."""
     rows_per_group: Annotated[int, Field(ge=0)] = 0
     """Kernel rows of one source, device, op, dtype, scheme, framework that are trained on, at most
     (drawn by a hash of their ids); 0 takes all."""

@@ -12,6 +12,7 @@ from predictor.errors import DataError
 from predictor.traces import sampling
 from predictor.traces.sampling import STRATA, KernelSample, priorities, quota_of, sampled
 from predictor.traces.schema import Imported, filled
+from predictor.traces.sources.registry import read_source
 
 
 def kernels(sizes: dict[tuple[str, str], int]) -> pd.DataFrame:
@@ -124,3 +125,13 @@ def test_a_source_within_the_limit_comes_whole():
 
 def test_strata_are_columns():
     assert set(STRATA) <= set(kernels({("a", "x"): 1}).columns)
+
+
+def test_a_sample_is_taken_of_the_rows_that_are_chosen(aiconfigurator, tmp_path):
+    folder = aiconfigurator.complete(tmp_path)
+    every = read_source("aiconfigurator", [folder])
+    chosen = read_source("aiconfigurator", [folder], chosen=lambda rows: rows["op"] == "matmul")
+    assert 0 < len(chosen.kernels) == (every.kernels["op"] == "matmul").sum()
+    few = read_source("aiconfigurator", [folder], sample_rows=6)
+    assert len(few.kernels) <= 6
+    assert few.dropped["not_sampled"] == len(every.kernels) - len(few.kernels)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from predictor.errors import DataError
 from predictor.traces.files import LayoutNotFoundError
@@ -28,6 +29,9 @@ from predictor.traces.sources import (
     vidur,
 )
 from predictor.traces.store import read_parts, write_imported
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +132,12 @@ def import_source(
 
 
 def read_source(
-    name: str, folders: Sequence[Path], *, progress: Progress | None = None
+    name: str,
+    folders: Sequence[Path],
+    *,
+    progress: Progress | None = None,
+    sample_rows: int = 0,
+    chosen: Callable[[pd.DataFrame], pd.Series[bool]] | None = None,
 ) -> Imported:
     """Rows of one source from all `folders` that hold part of its layout, or an import of it.
 
@@ -139,6 +148,9 @@ def read_source(
         name: of the source.
         folders: any of them may hold nothing of it.
         progress: told the rows read after each part.
+        sample_rows: kernel rows of such a source at most, other than its own number.
+        chosen: tells the kernel rows that are wanted; a sample is taken of those. All, when not
+            given.
 
     Raises:
         DataError: the source is unknown, or no folder holds any of it.
@@ -156,7 +168,7 @@ def read_source(
 
     for folder in folders:
         try:
-            found.append(_read(source, folder, heard, rows))
+            found.append(_read(source, folder, heard, rows, sample_rows, chosen))
         except LayoutNotFoundError as error:
             failed.append(str(error))
     if not found:
@@ -164,19 +176,28 @@ def read_source(
     return merged(found, repeated=len(found) > 1)
 
 
-def _read(source: Source, folder: Path, progress: Progress, before: int) -> Imported:
+def _read(
+    source: Source,
+    folder: Path,
+    progress: Progress,
+    before: int,
+    sample_rows: int,
+    chosen: Callable[[pd.DataFrame], pd.Series[bool]] | None,
+) -> Imported:
     parts = told(_parts(source, folder), progress, before=before)
-    if source.sample_rows is None:
-        return merged(parts)
     read = 0
 
     def counted() -> Iterator[Imported]:
         nonlocal read
         for part in parts:
+            if chosen is not None and len(part.kernels):
+                part.kernels = part.kernels[chosen(part.kernels)].reset_index(drop=True)
             read += len(part.kernels)
             yield part
 
-    data = sampled(counted(), limit=source.sample_rows)
+    if source.sample_rows is None:
+        return merged(counted())
+    data = sampled(counted(), limit=sample_rows or source.sample_rows)
     order = ["file", "row", "row_id"]  # as published, whatever the sample's own order
     data.kernels = data.kernels.sort_values(order, kind="stable", ignore_index=True)
     if len(data.kernels) < read:
