@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from predictor.api import capture, estimate, load
+from predictor.checkpoint import DEFAULT_CHECKPOINT
 from predictor.graph.ir import OpGraph
 from predictor.hardware.catalogue import resolve_device
 from predictor.hardware.device import Software
@@ -41,7 +42,7 @@ def timed(call: Callable[[], object], repeats: int = REPEATS) -> tuple[float, fl
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure; 1 when the bar is missed on one thread or on the default number."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--checkpoint", default="base-v1", help="shipped name or folder")
+    parser.add_argument("--checkpoint", default=DEFAULT_CHECKPOINT, help="shipped name or folder")
     given = parser.parse_args(arguments)
     threads = torch.get_num_threads()
     network = load(given.checkpoint)

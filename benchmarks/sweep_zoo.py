@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from predictor.api import Predictor, capture, compare, load
+from predictor.checkpoint import DEFAULT_CHECKPOINT
 from predictor.errors import UnknownDeviceError
 from predictor.graph.ir import KernelGraph, OpGraph
 from predictor.graph.ops import OPS
@@ -204,7 +205,7 @@ def _memory(estimate: Estimate) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the sweep and print the counts; 1 when a rule was broken."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--checkpoint", default="base-v1", help="shipped name or folder")
+    parser.add_argument("--checkpoint", default=DEFAULT_CHECKPOINT, help="shipped name or folder")
     parser.add_argument("--model", action="append", choices=tuple(ZOO), help="only these models")
     parser.add_argument("--device", action="append", help="only these devices")
     given = parser.parse_args(arguments)

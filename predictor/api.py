@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from predictor.checkpoint import Release, load_release
+from predictor.checkpoint import DEFAULT_CHECKPOINT, Release, load_release
 from predictor.errors import UnknownDeviceError, UnsupportedPrecision
 from predictor.graph.ir import KernelGraph, OpGraph
 from predictor.hardware.device import Device, Software
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from predictor.report.estimate import Estimate
 
 __all__ = ["DEFAULT_CHECKPOINT", "Predictor", "capture", "compare", "estimate", "load"]
-
-DEFAULT_CHECKPOINT = "base-v1"
 
 
 class Predictor(Protocol):

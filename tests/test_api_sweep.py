@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import predictor
-from predictor.checkpoint import list_releases
+from predictor.checkpoint import DEFAULT_CHECKPOINT, list_releases
 from predictor.errors import UnknownDeviceError, UnsupportedPrecision
 from predictor.hardware.catalogue import load_catalogue
 from predictor.report.estimate import Estimate
 
 pytestmark = pytest.mark.skipif(
-    "base-v1" not in list_releases(), reason="base-v1 is not in checkpoints/"
+    DEFAULT_CHECKPOINT not in list_releases(), reason="the default is not in checkpoints/"
 )
 DEVICES = load_catalogue()
 

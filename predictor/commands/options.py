@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from predictor.api import DEFAULT_CHECKPOINT
+from predictor.checkpoint import DEFAULT_CHECKPOINT
 from predictor.program import DEFAULT_OPTIMIZER, Mode
 
 TARGET_HELP = (

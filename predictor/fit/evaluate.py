@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from predictor.atomic import replacing_file
-from predictor.checkpoint import Release, load_release
+from predictor.checkpoint import DEFAULT_CHECKPOINT, Release, load_release
 from predictor.errors import CheckpointError, DataError, RecipeError
 from predictor.fit.data import devices_of
 from predictor.fit.evaluation_notes import notes_of
@@ -73,7 +73,7 @@ def evaluate(
     data_dirs: Sequence[Path],
     *,
     split: str | None = None,
-    checkpoint: str | Path = "base-v1",
+    checkpoint: str | Path = DEFAULT_CHECKPOINT,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Score a checkpoint on whatever part of a suite the folders hold.

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from predictor.checkpoint import list_releases
+from predictor.checkpoint import DEFAULT_CHECKPOINT, list_releases
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "quickstart.ipynb"
 
 
-@pytest.mark.skipif("base-v1" not in list_releases(), reason="base-v1 is not in checkpoints/")
+@pytest.mark.skipif(DEFAULT_CHECKPOINT not in list_releases(), reason="the default is not shipped")
 def test_quickstart_runs(tmp_path: Path) -> None:
     import nbformat
     from nbclient import NotebookClient

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from predictor.checkpoint import FILES, list_releases
+from predictor.checkpoint import DEFAULT_CHECKPOINT, FILES, list_releases
 from predictor.traces.graph_bank_files import FILES as BANK_FILES
 
 ROOT = Path(__file__).parents[2]
@@ -120,7 +120,7 @@ def test_the_wheel_works_from_another_folder(site: Path, tmp_path: Path) -> None
     assert any(row["id"] == "nvidia-t4" for row in json.loads(listed.stdout))
 
 
-@pytest.mark.skipif("base-v1" not in list_releases(), reason="base-v1 is not in checkpoints/")
+@pytest.mark.skipif(DEFAULT_CHECKPOINT not in list_releases(), reason="the default is not shipped")
 def test_the_wheel_predicts_from_its_own_checkpoint(site: Path, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     done = run(
@@ -129,6 +129,6 @@ def test_the_wheel_predicts_from_its_own_checkpoint(site: Path, tmp_path: Path) 
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     estimate = json.loads(done.stdout)
-    assert estimate["checkpoint"] == "base-v1"
+    assert estimate["checkpoint"] == DEFAULT_CHECKPOINT
     assert estimate["workload"]["matmul_flops"] == 2 * 64 * 256 * 512
     assert 0 < estimate["step"]["lower_us"] <= estimate["step"]["latency_us"]
