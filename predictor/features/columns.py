@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from predictor.features.context import NAMES as CONTEXT_NAMES
 from predictor.features.context import context_values
 from predictor.features.heads import attention_columns, expert_columns
+from predictor.features.library import LIBRARY_COLUMNS, library_columns
 from predictor.features.logs import log1
 from predictor.features.products import gemm_columns, gemm_view, residency_columns
 from predictor.features.roofline import Roofline, is_depthwise, op_class_of, roofline
@@ -53,7 +54,7 @@ COLUMNS: tuple[str, ...] = (
     "log_tiled", "log_reuse", "log_weight_in_cache", "log_rows_in_cache",
     "log_group", "causal", "log_window_share", "log_query_tiles", "log_kv_blocks", "log_v_share",
     "latent", "delta_rule", "ssd", "moe", "quantize", "log_topk", "log_experts", "log_active",
-    "log_expert_rows", "gates", "log_inter", *CONTEXT_NAMES,
+    "log_expert_rows", "gates", "log_inter", *CONTEXT_NAMES, *LIBRARY_COLUMNS,
 )  # fmt: skip
 
 
@@ -82,13 +83,15 @@ def node_features(table: KernelTable, device: Device, software: Software) -> Nod
     """
     roof = roofline(table, device, software)
     view = gemm_view(table)
+    residency = residency_columns(table, view, roof, device, software)
     columns = {
         **_size_columns(table, roof, device),
         **gemm_columns(view, device),
         **_conv_columns(table),
         **_context_columns(table, roof, device),
         **_software_columns(table, software),
-        **residency_columns(table, view, roof, device, software),
+        **residency,
+        **library_columns(table, view, roof, device, software, residency),
         **attention_columns(table, device),
         **expert_columns(table),
         **{name: np.full(len(table), v) for name, v in context_values(software).items()},

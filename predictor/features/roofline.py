@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,9 @@ LOADS_PER_FMA = 0.25
 """Share of the vector rate of a convolution with one channel a group: each multiply-add loads its
 own operand, and a unit has a quarter as many load lanes as multiply-add lanes."""
 
+VECTOR_PATH = "fp32"
+"""`Roofline.path` of matrix work on vector lanes."""
+
 _CLASS_OF_OP = np.array([OPS[name].op_class for name in OP_NAMES])
 
 
@@ -67,6 +70,10 @@ class Roofline:
     path: NDArray[np.str_]
     """Dtype of the hardware path that the arithmetic takes: `tf32` for an fp32 convolution on
     matrix units; empty for work without arithmetic."""
+
+    def take(self, index: NDArray[np.intp]) -> Roofline:
+        """The rows at `index`."""
+        return Roofline(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
 
 
 def op_class_of(table: KernelTable) -> NDArray[np.str_]:

@@ -13,6 +13,7 @@ Legend: N products.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,7 +31,17 @@ TILES: tuple[tuple[int, int, float], ...] = (
     (192, 128, 1.11),
 )  # fmt: skip
 """Rows, columns, and the rate that the tile feeds relative to `RATE`."""
+VECTOR_TILES: tuple[tuple[int, int, float], ...] = (
+    (128, 128, 1.09), (256, 128, 1.10), (128, 256, 1.10), (128, 64, 0.94), (64, 128, 0.94),
+    (64, 64, 0.85), (128, 32, 0.88), (32, 128, 0.88), (64, 32, 0.42), (32, 64, 0.42),
+    (64, 16, 0.28), (16, 64, 0.28), (64, 8, 0.14), (8, 64, 0.14),
+)  # fmt: skip
+"""The same on vector lanes, which a tile of 32 columns still feeds: a matrix unit it does not. The
+widest and the 32 wide were fitted to fp32 products of cuBLAS 10 (DeepBench: V100, T4), on which the
+times are then 10% off instead of 26%."""
 SPLITS: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 16)
+WHOLE: tuple[int, ...] = (1,)
+"""No split: what kernels that add nothing up afterwards can do."""
 RATE = 0.844
 """Share of the sustained rate that a tile of relative rate one reaches."""
 BANDWIDTH = 0.873
@@ -70,12 +81,20 @@ class Products:
     """log(bytes between two uses of an operand / cache)."""
 
 
-def tiled_us(products: Products, device: Device) -> Floats:
+def tiled_us(
+    products: Products,
+    device: Device,
+    *,
+    tiles: Sequence[tuple[int, int, float]] = TILES,
+    splits: Sequence[int] = SPLITS,
+) -> Floats:
     """(N,) time of each product, microseconds: the best candidate, launch included.
 
     Args:
         products: on a GPU whose number of units is known.
         device: with a memory bandwidth.
+        tiles: candidates of the library.
+        splits: into how many parts it may split k.
 
     Raises:
         UnknownRateError: the device's bandwidth is not known.
@@ -87,19 +106,19 @@ def tiled_us(products: Products, device: Device) -> Floats:
     sustained = sustained_bw_gbps(device, dram)
     memory = sustained * BANDWIDTH * _resident(products.log_reuse, cache, sustained)
     best = np.full(len(products.m), np.inf)
-    for rows, columns, relative in TILES:
+    for rows, columns, relative in tiles:
         across = np.ceil(products.m / rows) * np.ceil(products.n / columns) * products.batch
         flop = 2.0 * rows * columns * products.step
         step_us = flop * units / (products.flop_per_us * RATE * relative)
         step_us = np.maximum(step_us, STEP_CLOCKS * us_per_clock)
-        for split in SPLITS:
+        for split in splits:
             steps = np.ceil(products.k / split / products.step)
-            tiles = across * split
-            active = np.minimum(tiles, units)
-            arithmetic = np.ceil(tiles / units) * (steps * step_us + TILE_CLOCKS * us_per_clock)
+            parts = across * split
+            active = np.minimum(parts, units)
+            arithmetic = np.ceil(parts / units) * (steps * step_us + TILE_CLOCKS * us_per_clock)
             drawn = memory * np.minimum(1.0, active / (units * DRAW))
             moved = products.traffic / drawn * 1e-3
-            operands = tiles * (rows + columns) * steps * STEP_BYTES
+            operands = parts * (rows + columns) * steps * STEP_BYTES
             drawn = cache * CACHE_RATE * np.minimum(1.0, active / (units * CACHE_DRAW))
             through = operands / drawn * 1e-3
             worst = np.maximum(np.maximum(arithmetic, moved), through)

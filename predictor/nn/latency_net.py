@@ -19,6 +19,8 @@ from predictor.nn.tokens import encoder_groups
 
 TILED = COLUMNS.index("log_tiled")
 """Column of the ratio that the tile model gives: a prior that the network corrects."""
+LIBRARY = COLUMNS.index("log_library")
+"""Column of what algorithms and dependent steps add to it."""
 CUT_ROWS = 200_000
 """Rows that say where columns are cut, at most."""
 
@@ -42,7 +44,8 @@ class NetConfig:
     bins: int = 0
     """Places for bins of all columns (`BinLayer`)."""
     tiled_prior: bool = False
-    """Whether the ratio starts from the tile model's (`predictor.features.tiles`)."""
+    """Whether the ratio starts from the tile model's and the library's (`predictor.features.tiles`,
+    `predictor.features.library`)."""
     class_encoders: bool = False
     """Whether products, experts, attention, convolutions and the rest have layers of their own."""
 
@@ -133,7 +136,9 @@ class LatencyNet(nn.Module):
         A known device (`device_N` >= 0) has an effect of its own beside the shared network, with a
         prior at zero: the shared part then need not explain one device's quirks.
         """
-        prior_N = x_NF[:, TILED] if self.config.tiled_prior else x_NF.new_zeros(())
+        prior_N = x_NF.new_zeros(())
+        if self.config.tiled_prior:
+            prior_N = x_NF[:, TILED] + x_NF[:, LIBRARY]
         h_NH = self._encoded(x_NF, token_N)
         reverse_2E = edge_index_2E.flip(0) if consumers_2E is None else consumers_2E
         if edge_index_2E.shape[1] or reverse_2E.shape[1]:
