@@ -24,6 +24,7 @@ FLAGS: Mapping[str, str] = {
     "devices_from_log": "the number of devices is that of the log, not of the topology",
     "distributed": "a step on several devices whose phases are not known",
     "graph_not_understood": "the op graph has a cell that cannot be read",
+    "host_bound": "a kernel that waits for its host: the time hardly depends on its size",
     "inaccurate": "more than a twentieth of the results outside of the tuner's tolerance",
     "includes_evaluation": "evaluation is inside: an upper bound",
     "inconsistent": "contradicts another number of its source",

@@ -320,6 +320,18 @@ class TestRules:
         k = write("h100_sxm/gemm/sglang/0.5.14", "gemm", [{**rows[0], "latency": 0.02}]).kernels
         assert k["flag"].tolist() == ["", "cache_warm", "", ""]
 
+    def test_products_that_wait_for_their_host(self, write):
+        slow = {**GEMM, "gemm_dtype": "fp8_block", "kernel_source": "cutlass", "latency": 0.15}
+        fast = {**GEMM, "gemm_dtype": "fp8_block", "kernel_source": "deepgemm", "latency": 0.01}
+        rows = [
+            slow, {**slow, "m": 512, "latency": 0.2},
+            {**slow, "m": 65536, "n": 8192, "k": 8192, "latency": 6.0},  # the device's own time
+            {**fast, "n": 8192, "k": 8192}, {**GEMM, "latency": 0.15},
+        ]  # fmt: skip
+        flags = write("h100_sxm/gemm/vllm/0.24.0", "gemm", rows).kernels["flag"].tolist()
+        # the bf16 row has the same floor: whichever kernel it is, no product so small takes as long
+        assert flags == ["host_bound", "host_bound", "", "", "host_bound"]
+
     def test_products_above_the_peak(self, write):
         # 1.1e12 FLOP in 1 ms are 1,100 TFLOP/s: above bf16 on Hopper, below fp8
         shape = {"m": 8192, "n": 8192, "k": 8192, "latency": 1.0}

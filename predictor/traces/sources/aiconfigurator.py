@@ -15,6 +15,8 @@ Rules, each counted where it drops a row:
   (`difference_of_timings`), tables of other kinds (`unknown_kind`): dropped;
 * a name that is in no table here (`unknown_format`, `unknown_op`, `unknown_routing`): dropped;
 * vLLM's fp8_block and nvfp4 products whose weight fits the cache: kept, flagged `cache_warm`;
+* products of one kernel that take 40 us at least, however small they are: those up to twice that
+  floor are kept, flagged `host_bound` (`aiconfigurator_host`);
 * collectives of GPUs without a link of their own: kept, flagged `topology` (hosts differ 10x);
 * products that would beat the device's peak: kept, flagged `above_peak`; prefill without a window
   in a table where more than a twentieth of such rows do: all of them flagged `window_unknown`;

@@ -16,6 +16,7 @@ from predictor.hardware.peaks import MATRIX_CLASSES, max_clock_peak_tflops
 from predictor.traces.schema import Imported, filled
 from predictor.traces.sources.aiconfigurator_attention import FULL
 from predictor.traces.sources.aiconfigurator_chunk import Chunk, Kernels, Reader
+from predictor.traces.sources.aiconfigurator_host import HOST_BOUND, host_bound
 from predictor.traces.sources.aiconfigurator_layout import LICENCE, SOURCE
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ def kernel_rows(
         if found.ranks_per_node is not None:
             together[found.rows] = found.ranks_per_node
         _flag(found, work["flops"][found.rows], latency_us[found.rows], chunk.device, text["flag"])
+        if found.op == "matmul":
+            _host_bound(found, chunk, work, latency_us, text["flag"])
     _windowless(chunk, dims["window"], text["flag"])
     values = {
         **_origin(chunk, first), "latency_us": latency_us, "phase": "forward",
@@ -142,6 +145,23 @@ def _flag(
     except (UnknownRateError, UnsupportedPrecision):  # nothing to compare with
         return
     flag.set(found.rows[flops > peak * latency_us * 1e6], ABOVE_PEAK)
+
+
+def _host_bound(
+    found: Kernels,
+    chunk: Chunk,
+    work: Mapping[str, NDArray[np.float64]],
+    latency_us: NDArray[np.float64],
+    flag: _Text,
+) -> None:
+    """Mark products that waited for the host; it hides whether their weight was in the cache."""
+    moved = work["read_bytes"] + work["write_bytes"]
+    chunk.texts("kernel_source", "")  # tables without it are of one kernel
+    for _, rows in chunk.split_rows(found.rows, ("kernel_source",)):
+        marked = host_bound(
+            latency_us[rows], work["flops"][rows], moved[rows], found.form.dtype, chunk.device
+        )
+        flag.set(rows[marked], HOST_BOUND)
 
 
 def _windowless(chunk: Chunk, window: NDArray[np.int64], flag: _Text) -> None:
