@@ -67,6 +67,8 @@ class ModelSamples:
     """Index of the device's own effect, -1 for none."""
     host_us_M: Tensor
     """Time of the host to issue the step, as `predictor.nn.priors` assumes it."""
+    training_M: Tensor
+    """1 for a training step, 0 for inference."""
     measured_us_M: Tensor
     weight_M: Tensor
     rows: pd.DataFrame
@@ -203,6 +205,7 @@ def model_samples(
     return ModelSamples(
         **{k: torch.from_numpy(v) for k, v in joined.items()}, **starts,
         measured_us_M=torch.from_numpy(measured), weight_M=_weights(rows), rows=rows,
+        training_M=torch.from_numpy((rows["mode"] == "train").to_numpy(dtype=np.float32)),
         coverage=coverage,
     )  # fmt: skip
 

@@ -16,8 +16,10 @@ from predictor.fit.lightning_api import LightningModule
 from predictor.fit.model_samples import ModelSamples, batch_of
 from predictor.fit.recipe import Recipe
 from predictor.fit.samples import KernelSamples
+from predictor.fit.step_kernels import of_models, of_steps, training_summaries
 from predictor.fit.step_samples import StepSamples
 from predictor.nn.composition import device_us, step_us
+from predictor.nn.correction import summaries
 from predictor.nn.latency_net import LatencyNet, NetConfig
 from predictor.nn.tokens import trunk_tokens
 
@@ -64,6 +66,8 @@ class LatencyTraining(LightningModule):
         self.constant_GF = self.nets()[0].constant(x_NF, token_N)
         for net in self.nets():
             net.prepare(x_NF, token_N)
+            if net.correction is not None and (models or steps):
+                net.correction.scale_to(training_summaries(models, steps))
 
     def nets(self) -> list[LatencyNet]:
         """The ensemble's members."""
@@ -95,6 +99,8 @@ class LatencyTraining(LightningModule):
         prior = (net.device_effect**2).sum() + (net.device_isolated**2).sum()
         loss = loss + weights.device_effect * prior
         loss = loss + weights.token_bias * (net.token_bias_T**2).mean()
+        if net.correction is not None:
+            loss = loss + weights.correction * net.correction.prior()
         host = (net.host_device**2).mean() + 0.1 * (net.host_op**2).mean()
         return loss + weights.host * host
 
@@ -132,7 +138,11 @@ class LatencyTraining(LightningModule):
         if len(steps.op_us_R):
             read = torch.log(op_measured_us(net, steps, log_ratio))
             loss = loss + self.recipe.loss.op * pinball(read, torch.log(steps.op_us_R)).mean()
-        forward_G, backward_G = phase_us(steps, steps.base_us_N * torch.exp(log_ratio[:, 1]))
+        time_N = steps.base_us_N * torch.exp(log_ratio[:, 1])
+        forward_G, backward_G = phase_us(steps, time_N)
+        if net.correction is not None:
+            factor_G = torch.exp(net.correction(summaries(of_steps(steps, time_N))))
+            forward_G, backward_G = forward_G * factor_G, backward_G * factor_G
         error = (torch.log(forward_G) - torch.log(steps.forward_us_G)).abs().mean()
         trained = torch.isfinite(steps.backward_us_G)
         if bool(trained.any()):
@@ -162,7 +172,7 @@ class LatencyTraining(LightningModule):
 
     def configure_optimizers(self) -> Any:
         """AdamW; effects, hosts and biases have priors of their own and do not decay."""
-        own = ("device_", "host_", "token_bias")
+        own = ("device_", "host_", "token_bias", "correction")
         decayed: list[nn.Parameter] = []
         free: list[nn.Parameter] = []
         for name, parameter in self.named_parameters():
@@ -186,7 +196,7 @@ class LatencyTraining(LightningModule):
 
 
 def model_us(net: LatencyNet, models: ModelSamples, rows_B: Tensor) -> Tensor:
-    """(B,) step time of some rows: device work and host work, whichever is later."""
+    """(B,) step time of some rows: device work and host work, whichever is later, corrected."""
     batch = batch_of(models, rows_B)
     at = batch.index_C
     log_ratio: Tensor = net(
@@ -195,7 +205,11 @@ def model_us(net: LatencyNet, models: ModelSamples, rows_B: Tensor) -> Tensor:
     )  # fmt: skip
     time_C = models.base_us_C[at] * torch.exp(log_ratio[:, 1])
     device_B = device_us(time_C, models.count_C[at], batch.row_C, len(rows_B))
-    return step_us(device_B, models.host_us_M[rows_B])
+    step_B = step_us(device_B, models.host_us_M[rows_B])
+    if net.correction is None:
+        return step_B
+    log_factor_B: Tensor = net.correction(summaries(of_models(models, rows_B, batch, time_C)))
+    return step_B * torch.exp(log_factor_B)
 
 
 def step_log_ratio(net: LatencyNet, steps: StepSamples, edges: bool = True) -> Tensor:

@@ -56,6 +56,8 @@ class NetworkRecipe(_Strict):
     """Whether products, experts, attention, convolutions and the rest have layers of their own."""
     hide_context: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of the kernel rows of a batch whose library and quantisation are hidden."""
+    correction: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Largest |log| of a learned factor on the time of whole steps; 0 leaves it out."""
     ratio_limit: Annotated[float, Field(gt=0, le=10)] = 3.0
     """Largest log of time over its prior that the network may claim."""
 
@@ -96,6 +98,8 @@ class LossRecipe(_Strict):
     device_effect: Weight = 0.003
     token_bias: Weight = 0.02
     host: Weight = 0.01
+    correction: Weight = 0.01
+    """Prior at no correction of whole steps."""
 
 
 class CalibrationRecipe(_Strict):

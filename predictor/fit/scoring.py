@@ -14,6 +14,7 @@ from predictor.fit.coverage import InRange, Pair
 from predictor.fit.model_samples import ModelSamples, batch_of
 from predictor.fit.module import op_device_us, phase_us
 from predictor.fit.samples import KernelSamples, NodeSamples
+from predictor.fit.step_kernels import of_models, of_steps
 from predictor.fit.step_samples import StepSamples
 from predictor.nn.composition import device_us, step_us
 from predictor.nn.kernel_model import KernelModel
@@ -110,6 +111,7 @@ def score_steps(
     own_N = mid_N * speaks_N
     ops["learned"] = _share(op_device_us(steps, own_N), op_device_us(steps, mid_N))
     phases = _phases(steps, mid_N)
+    factor_G = torch.exp(networks.correction_terms(of_steps(steps, mid_N)).sum(1))
     shares = {"learned": own_N}
     if in_range is not None:
         shares["in_distribution"] = own_N * in_range(steps.x_NF, steps.token_N)
@@ -120,7 +122,7 @@ def score_steps(
         name: {phase: _share(part, phases[phase]) for phase, part in _phases(steps, of_N).items()}
         for name, of_N in shares.items()
     }
-    predicted = {phase: phases[phase].numpy() for phase in PHASES}
+    predicted = {phase: (phases[phase] * factor_G).numpy() for phase in PHASES}
     return ops, step_rows(steps.steps, predicted, by_phase)
 
 
@@ -173,7 +175,9 @@ def score_models(
             device_us(values, models.count_C[at], batch.row_C, len(rows_B))
             for values in (time_C, time_C * own_C, time_C * like_C)
         )
-        predicted.append(step_us(device_B, models.host_us_M[rows_B]))
+        terms_BS = networks.correction_terms(of_models(models, rows_B, batch, time_C))
+        step_B = step_us(device_B, models.host_us_M[rows_B]) * torch.exp(terms_BS.sum(1))
+        predicted.append(step_B)
         shares.append(_share(own_B, device_B))
         inside.append(_share(like_B, device_B))
     rows = models.rows

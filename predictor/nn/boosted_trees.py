@@ -16,6 +16,7 @@ from torch import Tensor
 
 from predictor.features.columns import COLUMNS
 from predictor.graph.ops import TOKENS
+from predictor.nn.correction import StepKernels, no_terms
 from predictor.nn.fitted_roofline import NO_LAUNCH_US
 
 PREFIX = "trees."
@@ -106,6 +107,10 @@ class BoostedTrees:
     def measured_us(self, device_us: Tensor, host_us: Tensor) -> Tensor:
         """The answer of the trees itself."""
         return torch.maximum(device_us, host_us)
+
+    def correction_terms(self, steps: StepKernels) -> Tensor:
+        """Nothing: a step is the sum of its kernels."""
+        return no_terms(steps)
 
     @property
     def stored(self) -> tuple[str, ...]:

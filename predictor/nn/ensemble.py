@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from predictor.hardware.twins import twins
+from predictor.nn.correction import StepKernels, no_terms, summaries
 from predictor.nn.latency_net import LatencyNet
 
 
@@ -77,3 +78,12 @@ class Ensemble:
         with torch.no_grad():
             each = [m.measured_us(device_us, host_us) for m in self.members]
         return torch.exp(torch.log(torch.stack(each)).mean(0))
+
+    def correction_terms(self, steps: StepKernels) -> Tensor:
+        """(G, S + 1) what each summary adds to the log of a step's time, and a constant."""
+        with torch.no_grad():
+            own = [m.correction for m in self.members]
+            given = None if all(c is None for c in own) else summaries(steps)
+            none = no_terms(steps)
+            each = [none if c is None or given is None else c.shrunk_terms(given) for c in own]
+        return torch.stack(each).mean(0)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from predictor.features.table import OP_NAMES
 from predictor.graph.ops import OP_CLASSES, OPS, TOKENS
+from predictor.nn.correction import StepKernels, no_terms
 
 LOG_RATIO, LAUNCH = "roofline.log_ratio", "roofline.launch_us"
 NO_LAUNCH_US = 1e-3
@@ -63,6 +64,10 @@ class FittedRoofline:
     def measured_us(self, device_us: Tensor, host_us: Tensor) -> Tensor:
         """Kernel and launch one after the other."""
         return device_us + host_us
+
+    def correction_terms(self, steps: StepKernels) -> Tensor:
+        """Nothing: a step is the sum of its kernels."""
+        return no_terms(steps)
 
     @property
     def stored(self) -> tuple[str, ...]:

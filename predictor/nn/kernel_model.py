@@ -9,6 +9,8 @@ from typing import Protocol
 
 from torch import Tensor
 
+from predictor.nn.correction import StepKernels
+
 
 class KernelModel(Protocol):
     """Networks, boosted trees or a fitted roofline, read alike."""
@@ -43,4 +45,8 @@ class KernelModel(Protocol):
 
     def measured_us(self, device_us: Tensor, host_us: Tensor) -> Tensor:
         """What a timer around one op reads, broadcast over its arguments."""
+        ...
+
+    def correction_terms(self, steps: StepKernels) -> Tensor:
+        """(G, S + 1) what each summary adds to the log of a step's time, and a constant."""
         ...

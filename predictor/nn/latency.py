@@ -29,6 +29,7 @@ from predictor.hardware.device import Device, Software
 from predictor.hardware.kinds import kinds_of
 from predictor.hardware.peaks import MATRIX_CLASSES
 from predictor.nn.composition import step_us
+from predictor.nn.correction import StepKernels, named_terms
 from predictor.nn.ensemble import effect_index, threads
 from predictor.nn.kernel_model import KernelModel
 from predictor.nn.older_releases import weights_of_today
@@ -113,11 +114,20 @@ class LatencyPredictor:
         told = software.framework_version is not None
         inside = is_learned & self.in_range(features, release_known=told)
         phases, step, host = self._compose(graph, table, time, floor, is_learned, known)
+        warnings = (*self._warnings(device, known), *_host_warning(step, host, time))
+        correction = self._correction(graph, features, time[:, 1], host)
+        if correction:
+            factor = float(np.exp(sum(correction.values())))
+            step = _corrected(step, factor, float(floor.sum()))
+            phases = {
+                name: _corrected(interval, factor, float(floor[table.phase == i].sum()))
+                for i, name in enumerate(PHASES) if (interval := phases.get(name)) is not None
+            }  # fmt: skip
         return Prediction(
             kernel_us=time[:, 1], kernel_lower_us=time[:, 0], kernel_upper_us=time[:, 2],
             floor_us=floor, bound=features.roofline.bound, label=label, in_distribution=inside,
-            phases=phases, step=step, level=float(self.calibration["level"]),
-            warnings=(*self._warnings(device, known), *_host_warning(step, host, time)),
+            phases=phases, step=step, correction=correction or None,
+            level=float(self.calibration["level"]), warnings=warnings,
         )  # fmt: skip
 
     def log_ratio(self, features: NodeFeatures, device: str, edge_index_2E: Tensor) -> Tensor:
@@ -193,6 +203,21 @@ class LatencyPredictor:
             total += _later(device, host)
         return phases, _interval(total), all_host
 
+    def _correction(
+        self, graph: KernelGraph, features: NodeFeatures, time_us: Floats, host: float
+    ) -> dict[str, float]:
+        """Terms of the log of the factor on the step's time; empty where nothing is corrected."""
+        n = len(time_us)
+        terms = self.networks.correction_terms(
+            StepKernels(
+                x_NF=torch.from_numpy(features.x),
+                time_N=torch.from_numpy(time_us).float(), count_N=torch.ones(n),
+                graph_N=torch.zeros(n, dtype=torch.long), host_us_G=torch.tensor([host]),
+                training_G=torch.tensor([float(graph.workload.mode == "train")]),
+            )
+        )  # fmt: skip
+        return named_terms(terms[0])
+
     def _warnings(self, device: Device, known: bool) -> tuple[str, ...]:
         found = []
         if not known:
@@ -264,6 +289,15 @@ def _interval(band: Floats) -> Interval:
         latency_us=float(band[1]), lower_us=float(min(band[0], band[1])),
         upper_us=float(max(band[2], band[1])),
     )  # fmt: skip
+
+
+def _corrected(interval: Interval, factor: float, floor_us: float) -> Interval:
+    """The interval times the factor, never below the physical floor."""
+    return Interval(
+        latency_us=max(interval.latency_us * factor, floor_us),
+        lower_us=max(interval.lower_us * factor, floor_us),
+        upper_us=max(interval.upper_us * factor, floor_us),
+    )
 
 
 def unlearned_us(table: KernelTable, base_us: Floats) -> Floats:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import SAGEConv
 
 from predictor.features.columns import COLUMNS
+from predictor.nn.correction import StepCorrection
 from predictor.nn.encoder import KernelEncoder
 from predictor.nn.tokens import encoder_groups
 
@@ -48,6 +49,8 @@ class NetConfig:
     `predictor.features.library`)."""
     class_encoders: bool = False
     """Whether products, experts, attention, convolutions and the rest have layers of their own."""
+    correction: float = 0.0
+    """Largest |log| of the factor on a step's time (`StepCorrection`); 0 has none."""
 
 
 class LatencyNet(nn.Module):
@@ -89,6 +92,7 @@ class LatencyNet(nn.Module):
         self.host_device = nn.Parameter(torch.zeros(max(config.hosts, 1)))
         self.host_base = nn.Parameter(torch.tensor([3.1, 3.4]))
         self.log_sharpness = nn.Parameter(torch.tensor(1.1))
+        self.correction = StepCorrection(config.correction) if config.correction else None
 
     def of_group(self, group: int) -> KernelEncoder:
         """The encoder of a group of tokens."""

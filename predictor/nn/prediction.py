@@ -35,6 +35,9 @@ class Prediction:
     phases: Mapping[str, Interval]
     """By phase present in the graph: device time or host time, whichever is later."""
     step: Interval
+    correction: Mapping[str, float] | None = None
+    """What each summary of the step adds to the log of its time (in `step` and `phases`), the
+    largest first; None from a model that corrects nothing."""
     level: float = 0.9
     """Coverage that the intervals state."""
     warnings: tuple[str, ...] = ()

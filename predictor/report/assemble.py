@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,13 @@ import numpy as np
 from predictor.graph.ir import KernelGraph, Workload
 from predictor.hardware.device import Device, Software
 from predictor.nn.prediction import Prediction
-from predictor.report.estimate import Coverage, Estimate, StepTime, WorkloadFigures
+from predictor.report.estimate import (
+    Coverage,
+    Estimate,
+    StepCorrection,
+    StepTime,
+    WorkloadFigures,
+)
 from predictor.report.units import gib, percent
 
 if TYPE_CHECKING:
@@ -58,6 +65,7 @@ def assemble(
             upper_us=step.upper_us,
             level=prediction.level,
             includes=step_parts(graph.workload),
+            correction=step_correction(prediction),
         ),
         phases=dict(prediction.phases),
         workload=workload_figures(graph, ops),
@@ -68,6 +76,14 @@ def assemble(
         graph=graph,
         prediction=prediction,
     )
+
+
+def step_correction(prediction: Prediction) -> StepCorrection | None:
+    """The factor on the step's time with its terms; None where nothing is corrected."""
+    terms = prediction.correction
+    if terms is None:
+        return None
+    return StepCorrection(factor=math.exp(sum(terms.values())), terms=dict(terms))
 
 
 def step_parts(workload: Workload) -> tuple[str, ...]:

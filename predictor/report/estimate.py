@@ -20,6 +20,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepCorrection:
+    """What the checkpoint learned that the times of kernels and host miss."""
+
+    factor: float
+    """On the step and its phases, in their latencies and intervals already."""
+    terms: Mapping[str, float]
+    """What each summary of the step adds to log(factor), the largest first; they add up to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepTime:
     """Latency of the whole step with its interval, microseconds."""
 
@@ -30,6 +40,8 @@ class StepTime:
     """Coverage that the interval states."""
     includes: tuple[str, ...]
     """What the number holds; nothing else is in it."""
+    correction: StepCorrection | None = None
+    """None from a checkpoint that takes the kernels and the host as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

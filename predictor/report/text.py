@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from predictor.graph.ir import PHASES
 from predictor.report.assemble import itemised
-from predictor.report.estimate import Estimate
+from predictor.report.estimate import Estimate, StepCorrection
 from predictor.report.groups import KernelGroup
 from predictor.report.units import count, duration, duration_range, gib, percent
 
@@ -20,6 +20,8 @@ MIN_WIDTH = 120
 """Below this, ids and numbers would be cut."""
 TEXT_WIDTH = 160
 TOP_GROUPS = 10
+TOP_TERMS = 4
+"""Terms of a step's correction that are named."""
 _EXCLUDED = "inputs already on the device; no data loading, no host-to-device copy"
 _NAME_WIDTH = 44
 """Longer kernel names are cut in the table, in the middle: both ends tell."""
@@ -124,9 +126,18 @@ def _time_rows(estimate: Estimate) -> list[tuple[str, str]]:
     recorded = estimate.graph.workload.recorded_us
     excluded = _excluded_of_trace(recorded) if recorded else _EXCLUDED
     rows.append(("  holds", f"{', '.join(step.includes)}; {excluded}"))
+    if step.correction is not None:
+        rows.append(("  corrected", _correction_line(step.correction)))
     if recorded:
         rows.append(("recorded", _recorded_line(recorded)))
     return rows
+
+
+def _correction_line(correction: StepCorrection) -> str:
+    """`x 1.042 for what kernels and host miss: release -0.05, compiled +0.03, …`."""
+    largest = list(correction.terms.items())[:TOP_TERMS]
+    parts = ", ".join(f"{name} {value:+.3f}" for name, value in largest)
+    return f"x {correction.factor:.3f} for what kernels and host miss; log terms: {parts}"
 
 
 def _not_estimated(recorded: Mapping[str, float]) -> dict[str, float]:

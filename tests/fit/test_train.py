@@ -351,3 +351,14 @@ def test_training_learns_the_factors_of_the_devices(train_once: TrainOnce, data_
     long = train_once("b", optimizer__epochs=30, **fast)
     assert error(long) < 0.12
     assert error(long) < error(short) / 3
+
+
+def test_a_correction_of_steps_is_trained_stored_and_read_back(train_once: TrainOnce) -> None:
+    settings = {"optimizer__epochs": 3, "network__message_layers": 0}
+    plain = load_predictor(train_once("a", **settings)).networks
+    corrected = load_predictor(train_once("b", network__correction=0.3, **settings)).networks
+    assert [net.correction is None for net in plain.members] == [True]
+    (net,) = corrected.members
+    assert net.correction is not None
+    assert net.correction.limit == 0.3
+    assert float(net.correction.weight_S.detach().abs().max()) > 0

@@ -38,12 +38,12 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def net_config(**sizes: int) -> NetConfig:
+def net_config(**sizes: float) -> NetConfig:
     values = {"hidden": 16, "depth": 1, "token_width": 4, "message_layers": 2, "hosts": 2, **sizes}
     return NetConfig(features=len(COLUMNS), tokens=len(TOKENS), ops=len(OP_NAMES), **values)
 
 
-def random_net(seed: int = 0, *, scale: float = 0.2, **sizes: int) -> LatencyNet:
+def random_net(seed: int = 0, *, scale: float = 0.2, **sizes: float) -> LatencyNet:
     """Every weight drawn at random, gates and heads included: nothing is zero by design."""
     net = LatencyNet(net_config(**sizes), trunk_tokens())
     generator = torch.Generator().manual_seed(seed)
@@ -69,13 +69,14 @@ def make_release(tmp_path: Path) -> Callable[..., Release]:
         config: Mapping[str, object] | None = None,
         tensors: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]] | None = None,
         scale: float = 0.2,
+        sizes: Mapping[str, float] | None = None,
         **model: object,
     ) -> Release:
-        network = net_config()
+        network = net_config(**(sizes or {}))
         weights = {
             f"member{i}.{name}": value
             for i in range(nets)
-            for name, value in random_net(i, scale=scale).state_dict().items()
+            for name, value in random_net(i, scale=scale, **(sizes or {})).state_dict().items()
         }
         wide = torch.full((len(TOKENS), len(COLUMNS)), 1e30)
         weights |= {"range.low": -wide, "range.high": wide}

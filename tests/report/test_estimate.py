@@ -29,7 +29,7 @@ JSON_KEYS = {
         "target", "device", "mode", "software", "checkpoint", "adapter", "step", "phases",
         "workload", "memory", "coverage", "kernels", "warnings",
     },
-    "step": {"latency_us", "lower_us", "upper_us", "level", "includes"},
+    "step": {"latency_us", "lower_us", "upper_us", "level", "includes", "correction"},
     "phases": {"forward", "backward", "optimizer"},
     "workload": {
         "parameters", "flops", "matmul_flops", "bytes", "batch", "dtype", "ops", "kernels",
