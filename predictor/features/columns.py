@@ -58,6 +58,13 @@ COLUMNS: tuple[str, ...] = (
 )  # fmt: skip
 
 
+DEVICE_COLUMNS: tuple[str, ...] = (
+    "log_compute_over_memory", "log_base_us", "log_cache_ratio", "log_elements_per_unit",
+    "log_rows_per_unit", "boost_room", "log_reuse", "log_weight_in_cache", "log_rows_in_cache",
+)  # fmt: skip
+"""Columns that a device's rates and sizes shift by about one amount for all kernels of a kind."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFeatures:
     """Inputs of the network for N kernels."""

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from predictor.features.columns import COLUMNS
+from predictor.features.columns import COLUMNS, DEVICE_COLUMNS
 from predictor.features.context import NAMES as CONTEXT_NAMES
 from predictor.fit.lightning_api import LightningModule
 from predictor.fit.model_samples import ModelSamples, batch_of
@@ -24,6 +24,7 @@ from predictor.nn.latency_net import LatencyNet, NetConfig
 from predictor.nn.tokens import trunk_tokens
 
 QUANTILES: tuple[float, float, float] = (0.05, 0.5, 0.95)
+_DEVICE_F = torch.tensor([name in DEVICE_COLUMNS for name in COLUMNS], dtype=torch.float32)
 _CONTEXT_F = torch.tensor([name in CONTEXT_NAMES for name in COLUMNS])
 MIN_SCHEDULE_STEPS = 10
 """A one-cycle schedule needs two steps of warm-up and some of decay, however few the rows."""
@@ -97,6 +98,8 @@ class LatencyTraining(LightningModule):
         if with_steps and self.ratios is not None and weights.backward_ratio > 0:
             loss = loss + weights.backward_ratio * self._ratio_loss(net, self.ratios)
         prior = (net.device_effect**2).sum() + (net.device_isolated**2).sum()
+        if net.device_head is not None:
+            prior = prior + (net.device_head**2).sum()
         loss = loss + weights.device_effect * prior
         loss = loss + weights.token_bias * (net.token_bias_T**2).mean()
         if net.correction is not None:
@@ -107,12 +110,13 @@ class LatencyTraining(LightningModule):
     def _kernel_loss(self, net: LatencyNet, index_B: Tensor) -> Tensor:
         k = self.kernels
         host_B, op_B = k.host_N[index_B], k.op_N[index_B]
-        isolated_B = k.isolated_N[index_B]
+        isolated_B, device_B = k.isolated_N[index_B], k.device_N[index_B]
+        hidden_B = self._drawn(len(index_B), self.recipe.network.hide_device)
+        x_BF = self._perturbed(self._partly_hidden(k.x_NF[index_B]), device_B, hidden_B)
         no_edges = torch.zeros(2, 0, dtype=torch.long)
         log_ratio = net(
-            self._partly_hidden(k.x_NF[index_B]), k.token_N[index_B], no_edges,
-            k.device_N[index_B], isolated_B,
-        )  # fmt: skip
+            x_BF, k.token_N[index_B], no_edges, torch.where(hidden_B, -1, device_B), isolated_B
+        )
         device = k.base_us_N[index_B, None] * torch.exp(log_ratio)
         host_us = net.host_us(op_B, k.scalar_arg_N[index_B], isolated_B, host_B)
         with_host = net.measured_us(device, host_us[:, None])
@@ -120,6 +124,10 @@ class LatencyTraining(LightningModule):
         weight_B = k.weight_N[index_B]
         each_B = pinball(read, torch.log(k.measured_us_N[index_B]))
         return (each_B * weight_B).sum() / weight_B.sum()
+
+    def _drawn(self, rows: int, share: float) -> Tensor:
+        """(rows,) true for a share of them; nothing is drawn for a share of 0."""
+        return torch.rand(rows) < share if share > 0 else torch.zeros(rows, dtype=torch.bool)
 
     def _partly_hidden(self, x_BF: Tensor) -> Tensor:
         """The features, with what is told of library and quantisation hidden in a share of rows.
@@ -129,8 +137,24 @@ class LatencyTraining(LightningModule):
         share = self.recipe.network.hide_context
         if share <= 0:
             return x_BF
-        hidden_B = torch.rand(len(x_BF)) < share
+        hidden_B = self._drawn(len(x_BF), share)
         return torch.where(hidden_B[:, None] & _CONTEXT_F, torch.zeros_like(x_BF), x_BF)
+
+    def _perturbed(self, x_BF: Tensor, device_B: Tensor, hidden_B: Tensor) -> Tensor:
+        """The features, with the columns of each device shifted by amounts drawn for the batch.
+
+        By how little devices differ there the network could tell them apart, and learn each by
+        heart; what it learns of one must carry to others.
+        """
+        spread = self.recipe.network.device_jitter
+        if spread <= 0:
+            return x_BF
+        devices = int(device_B.max()) + 2
+        shift_DF = spread * torch.randn(devices, x_BF.shape[1]) * _DEVICE_F
+        shift_BF = shift_DF[device_B + 1]
+        if self.recipe.network.hide_device > 0:  # a known device is what it is
+            shift_BF = shift_BF * hidden_B[:, None]
+        return x_BF + shift_BF
 
     def _step_loss(self, net: LatencyNet, steps: StepSamples) -> Tensor:
         log_ratio = step_log_ratio(net, steps)

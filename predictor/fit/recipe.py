@@ -56,6 +56,13 @@ class NetworkRecipe(_Strict):
     """Whether products, experts, attention, convolutions and the rest have layers of their own."""
     hide_context: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of the kernel rows of a batch whose library and quantisation are hidden."""
+    device_jitter: Annotated[float, Field(ge=0, le=2)] = 0.0
+    """Spread of the shifts of each device's columns in training, drawn anew for every batch; where
+    some rows are shown as of an unknown device (`hide_device`), of those alone."""
+    device_heads: bool = False
+    """Whether a known device reads the hidden states with weights of its own as well."""
+    hide_device: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of the kernel rows of a batch that are shown as of an unknown device."""
     correction: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Largest |log| of a learned factor on the time of whole steps; 0 leaves it out."""
     ratio_limit: Annotated[float, Field(gt=0, le=10)] = 3.0

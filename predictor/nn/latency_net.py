@@ -47,6 +47,8 @@ class NetConfig:
     tiled_prior: bool = False
     """Whether the ratio starts from the tile model's and the library's (`predictor.features.tiles`,
     `predictor.features.library`)."""
+    device_heads: bool = False
+    """Whether a known device reads the hidden states with weights of its own as well."""
     class_encoders: bool = False
     """Whether products, experts, attention, convolutions and the rest have layers of their own."""
     correction: float = 0.0
@@ -86,6 +88,11 @@ class LatencyNet(nn.Module):
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
         self.device_effect = nn.Parameter(torch.zeros(max(config.hosts, 1), config.tokens))
+        self.device_head = (
+            nn.Parameter(torch.zeros(max(config.hosts, 1), config.hidden))
+            if config.device_heads
+            else None
+        )
         self.device_isolated = nn.Parameter(torch.zeros(max(config.hosts, 1)))
         self.host_op = nn.Parameter(torch.zeros(2, config.ops))
         self.host_scalar_arg = nn.Parameter(torch.tensor(0.15))
@@ -156,6 +163,8 @@ class LatencyNet(nn.Module):
         known_N = device_N.clamp(min=0)
         effect_N = self.device_effect[known_N, self.trunk_token_T[token_N]]
         effect_N = effect_N + self.device_isolated[known_N] * isolated_N
+        if self.device_head is not None:
+            effect_N = effect_N + (h_NH * self.device_head[known_N]).sum(dim=1)
         effect_N = torch.where(device_N >= 0, effect_N, torch.zeros_like(effect_N))
         raw = out_N3[:, 0] + self.token_bias_T[token_N] + effect_N
         mid = prior_N + limit * torch.tanh(raw / limit)
