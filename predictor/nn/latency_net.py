@@ -22,6 +22,8 @@ TILED = COLUMNS.index("log_tiled")
 """Column of the ratio that the tile model gives: a prior that the network corrects."""
 LIBRARY = COLUMNS.index("log_library")
 """Column of what algorithms and dependent steps add to it."""
+SERVING = COLUMNS.index("log_serving")
+"""Column of what attention and experts add to it."""
 CUT_ROWS = 200_000
 """Rows that say where columns are cut, at most."""
 
@@ -149,7 +151,7 @@ class LatencyNet(nn.Module):
         """
         prior_N = x_NF.new_zeros(())
         if self.config.tiled_prior:
-            prior_N = x_NF[:, TILED] + x_NF[:, LIBRARY]
+            prior_N = x_NF[:, TILED] + x_NF[:, LIBRARY] + x_NF[:, SERVING]
         h_NH = self._encoded(x_NF, token_N)
         reverse_2E = edge_index_2E.flip(0) if consumers_2E is None else consumers_2E
         if edge_index_2E.shape[1] or reverse_2E.shape[1]:
