@@ -37,6 +37,7 @@ def test_every_cell_is_a_step(tmp_path, graphs):
     assert first["row_id"] == "gptbench:gpt_s_latency.csv:0:P100"
     assert (first["latency_us"], first["spread_us"], first["repeats"]) == (86_700, 200, 10)
     assert (first["batch"], first["seq"], first["mode"]) == (8, 1024, "infer")
+    assert (first["framework"], first["framework_version"]) == ("pytorch", "2.1.2")
     assert first["measure"] == "kernel_sum"
 
 

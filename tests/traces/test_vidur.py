@@ -153,6 +153,9 @@ def test_nodes_of_one_gpu_are_told_apart_by_what_joins_them(tmp_path):
         "h100_pairwise_nvlink": ["nvlink_pairs"],
     }  # fmt: skip
     assert (rows["device"] == "nvidia-h100-sxm-80gb").sum() == 4
+    flags = rows.groupby("node")["flag"].unique().map(list).to_dict()
+    assert flags["h100_pairwise_nvlink"] == ["topology", "multi_node"]  # 8 of one node, 16 of two
+    assert flags["h100_dgx"] == ["", "multi_node"]
 
 
 def test_collectives_of_another_kind_or_odd_bytes_are_dropped(changed):
@@ -209,5 +212,5 @@ def test_published_rows():
     assert not data.dropped
     assert list(data.left_out) == ["data/profiling/network/h100_pairwise_nvlink/send_recv.csv"]
     assert data.kernels["flag"].value_counts().to_dict() == {
-        "": 155_499, "multi_node": 6_958, "rounded": 5_429, "above_peak": 80,
+        "": 152_257, "multi_node": 6_958, "rounded": 5_429, "topology": 3_242, "above_peak": 80,
     }  # fmt: skip

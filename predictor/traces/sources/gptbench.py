@@ -45,6 +45,8 @@ BATCH: Mapping[str, int] = {"s": 8, "m": 4, "l": 1}
 """Samples of a step, by size of the search space."""
 SEQ = 1024
 REPEATS = 10
+FRAMEWORK_VERSION = "2.1.2"
+"""Of the benchmark's requirements, at the commit of the tables."""
 UNCERTAIN = frozenset({"rtx2080"})
 """Published device names that may mean another device."""
 Graphs: TypeAlias = Mapping[tuple[str, int], str]
@@ -146,6 +148,7 @@ def _column(cells: Cells, column: str, device: str, size: str, graphs: Graphs) -
         "source": SOURCE, "file": file, "row": raw["row"].to_numpy(), "licence": LICENCE,
         "device": device, "graph": graph, "model": models, "mode": "infer", "batch": BATCH[size],
         "seq": SEQ, "dtype": f"amp-{half}", "execution": "eager", "framework": "pytorch",
+        "framework_version": FRAMEWORK_VERSION,
         "devices": 1, "micro_batch": BATCH[size], "measure": "kernel_sum", "repeats": REPEATS,
         "latency_us": cells.number(column) * 1e3,
         "spread_us": cells.number(f"{published}_std") * 1e3, "flag": flags,

@@ -21,6 +21,8 @@ Rules:
   `rounded`;
 * collectives across nodes (fewer devices a node than workers): kept, flagged `multi_node`: their
   network is not published;
+* collectives of more GPUs than a pair where links join pairs: they cross the host: kept, flagged
+  `topology`;
 * ten per cent below the physical floor: kept, flagged `above_peak`;
 * what every source must satisfy: `predictor.traces.validate`.
 """
@@ -65,6 +67,8 @@ OPERATOR_REPEATS, COLLECTIVE_REPEATS = 20, 3
 ELEMENT_BYTES = 2
 INTERCONNECTS: Mapping[str, str] = {"_dgx": "nvswitch", "_pairwise_nvlink": "nvlink_pairs"}
 """What joins the GPUs of a node, by how its folder ends; between pairs it is PCIe."""
+PAIR = 2
+"""GPUs that a bridge joins."""
 
 _COMMON: dict[str, Any] = {
     "source": SOURCE, "licence": LICENCE, "context": "device", "framework": "pytorch",
@@ -198,10 +202,11 @@ def _collectives(cells: Cells, node: str) -> list[pd.DataFrame]:
     dims = {"numel": cells.whole("size") // ELEMENT_BYTES, "ranks": ranks}
     together = cells.whole("devices_per_node")
     links = [link for suffix, link in INTERCONNECTS.items() if node.endswith(suffix)]
+    over_host = (ranks > PAIR) & ("nvlink_pairs" in links)
     values = _values(cells, time, device, "", {
         "library": "nccl", "repeats": COLLECTIVE_REPEATS, "interconnect": "".join(links[:1]),
         "ranks_per_node": np.minimum(ranks, together),
-        "flag": np.where(ranks > together, "multi_node", ""),
+        "flag": np.where(ranks > together, "multi_node", np.where(over_host, "topology", "")),
     })  # fmt: skip
     return [kernel_rows(name, dims, "fp16", values)]
 
