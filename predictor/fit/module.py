@@ -5,7 +5,8 @@ Legend: N kernels, G step graphs, R op labels, M ensemble members.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -110,13 +111,10 @@ class LatencyTraining(LightningModule):
     def _kernel_loss(self, net: LatencyNet, index_B: Tensor) -> Tensor:
         k = self.kernels
         host_B, op_B = k.host_N[index_B], k.op_N[index_B]
-        isolated_B, device_B = k.isolated_N[index_B], k.device_N[index_B]
-        hidden_B = self._drawn(len(index_B), self.recipe.network.hide_device)
-        x_BF = self._perturbed(self._partly_hidden(k.x_NF[index_B]), device_B, hidden_B)
+        isolated_B = k.isolated_N[index_B]
+        x_BF, device_B = self._shown(self._partly_hidden(k.x_NF[index_B]), k.device_N[index_B])
         no_edges = torch.zeros(2, 0, dtype=torch.long)
-        log_ratio = net(
-            x_BF, k.token_N[index_B], no_edges, torch.where(hidden_B, -1, device_B), isolated_B
-        )
+        log_ratio = net(x_BF, k.token_N[index_B], no_edges, device_B, isolated_B)
         device = k.base_us_N[index_B, None] * torch.exp(log_ratio)
         host_us = net.host_us(op_B, k.scalar_arg_N[index_B], isolated_B, host_B)
         with_host = net.measured_us(device, host_us[:, None])
@@ -140,6 +138,23 @@ class LatencyTraining(LightningModule):
         hidden_B = self._drawn(len(x_BF), share)
         return torch.where(hidden_B[:, None] & _CONTEXT_F, torch.zeros_like(x_BF), x_BF)
 
+    def _shown(
+        self, x_NF: Tensor, device_N: Tensor, graph_N: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Features and devices as training shows them: some devices hidden, some columns shifted.
+
+        Args:
+            x_NF: features of kernels.
+            device_N: index of each one's device.
+            graph_N: graph that each belongs to, which is hidden as a whole; without it each kernel
+                is a graph.
+        """
+        graphs = len(x_NF) if graph_N is None else int(graph_N.max()) + 1
+        hidden_N = self._drawn(graphs, self.recipe.network.hide_device)
+        if graph_N is not None:
+            hidden_N = hidden_N[graph_N]
+        return self._perturbed(x_NF, device_N, hidden_N), torch.where(hidden_N, -1, device_N)
+
     def _perturbed(self, x_BF: Tensor, device_B: Tensor, hidden_B: Tensor) -> Tensor:
         """The features, with the columns of each device shifted by amounts drawn for the batch.
 
@@ -157,7 +172,7 @@ class LatencyTraining(LightningModule):
         return x_BF + shift_BF
 
     def _step_loss(self, net: LatencyNet, steps: StepSamples) -> Tensor:
-        log_ratio = step_log_ratio(net, steps)
+        log_ratio = step_log_ratio(net, steps, shown=self._shown)
         loss = torch.zeros(())
         if len(steps.op_us_R):
             read = torch.log(op_measured_us(net, steps, log_ratio))
@@ -176,7 +191,7 @@ class LatencyTraining(LightningModule):
 
     def _model_loss(self, net: LatencyNet, models: ModelSamples, rows_B: Tensor) -> Tensor:
         """Mean absolute error of log step time of whole models."""
-        predicted_B = model_us(net, models, rows_B)
+        predicted_B = model_us(net, models, rows_B, self._shown)
         error_B = (torch.log(predicted_B) - torch.log(models.measured_us_M[rows_B])).abs()
         weight_B = models.weight_M[rows_B]
         return (error_B * weight_B).sum() / weight_B.sum()
@@ -219,13 +234,22 @@ class LatencyTraining(LightningModule):
         }
 
 
-def model_us(net: LatencyNet, models: ModelSamples, rows_B: Tensor) -> Tensor:
+Shown: TypeAlias = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+"""Features, devices and graphs of kernels to the features and devices that a network is shown."""
+
+
+def model_us(
+    net: LatencyNet, models: ModelSamples, rows_B: Tensor, shown: Shown | None = None
+) -> Tensor:
     """(B,) step time of some rows: device work and host work, whichever is later, corrected."""
     batch = batch_of(models, rows_B)
     at = batch.index_C
+    x_CF, device_C = models.x_CF[at], models.device_M[rows_B][batch.row_C]
+    if shown is not None:
+        x_CF, device_C = shown(x_CF, device_C, batch.row_C)
     log_ratio: Tensor = net(
-        models.x_CF[at], models.token_C[at], batch.producers_2P,
-        models.device_M[rows_B][batch.row_C], torch.zeros(len(at)), batch.consumers_2P,
+        x_CF, models.token_C[at], batch.producers_2P, device_C, torch.zeros(len(at)),
+        batch.consumers_2P,
     )  # fmt: skip
     time_C = models.base_us_C[at] * torch.exp(log_ratio[:, 1])
     device_B = device_us(time_C, models.count_C[at], batch.row_C, len(rows_B))
@@ -236,11 +260,16 @@ def model_us(net: LatencyNet, models: ModelSamples, rows_B: Tensor) -> Tensor:
     return step_B * torch.exp(log_factor_B)
 
 
-def step_log_ratio(net: LatencyNet, steps: StepSamples, edges: bool = True) -> Tensor:
+def step_log_ratio(
+    net: LatencyNet, steps: StepSamples, edges: bool = True, shown: Shown | None = None
+) -> Tensor:
     """(N, 3) log ratios of all kernels of the step graphs."""
     edge_index = steps.edge_index_2E if edges else steps.edge_index_2E[:, :0]
     isolated_N = torch.zeros_like(steps.base_us_N)
-    out: Tensor = net(steps.x_NF, steps.token_N, edge_index, steps.device_N, isolated_N)
+    x_NF, device_N = steps.x_NF, steps.device_N
+    if shown is not None:
+        x_NF, device_N = shown(x_NF, device_N, steps.graph_N)
+    out: Tensor = net(x_NF, steps.token_N, edge_index, device_N, isolated_N)
     return out
 
 

@@ -72,3 +72,16 @@ def test_a_head_of_a_device_speaks_for_it_alone(training) -> None:
         net.device_head[1] += 0.1
         moved = (net(*given, torch.zeros(3)) != before).any(dim=1)
     assert moved.tolist() == [False, True, False]
+
+
+def test_a_graph_is_hidden_as_a_whole(training) -> None:
+    module = training(device_jitter=0.5, hide_device=0.5)
+    graph_N = torch.arange(50).repeat_interleave(3)
+    torch.manual_seed(1)
+    x_NF, device_N = module._shown(
+        torch.zeros(150, len(COLUMNS)), torch.zeros(150, dtype=torch.long), graph_N
+    )
+    hidden = device_N < 0
+    assert 15 < int(hidden[::3].sum()) < 35
+    assert torch.equal(hidden[::3], hidden[1::3]) and torch.equal(hidden[::3], hidden[2::3])
+    assert torch.equal((x_NF != 0).any(dim=1), hidden)
