@@ -6,11 +6,21 @@ the row too (`log_tiled`): the prior of the network is the sum of such columns.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
 from predictor.cost.attention import attention_pairs
-from predictor.features.attention_tiles import Attention, attention_us, packs
+from predictor.features.attention_tiles import (
+    BARE,
+    KERNEL,
+    WHOLE,
+    Attention,
+    Call,
+    attention_us,
+    packs,
+)
 from predictor.features.chip import Chip, chip_of
 from predictor.features.expert_tiles import DTYPE_RATES, Experts, Kind, experts_us, kind_of
 from predictor.features.roofline import Roofline
@@ -20,8 +30,8 @@ from predictor.hardware.device import Device, Software
 SERVING_COLUMNS: tuple[str, ...] = (
     "log_serving", "heads_together", "one_key", "log_tokens", "serving_release",
 )  # fmt: skip
-SERVING: tuple[str, ...] = ("trtllm", "sglang", "vllm")
-"""Frameworks whose attention calls also rotate queries and keys and feed a cache."""
+CALLS: Mapping[str, Call] = {"trtllm": WHOLE, "sglang": KERNEL, "vllm": KERNEL}
+"""What a call of attention does, by framework; nothing beside attention in others."""
 NARROW_CACHE = "kv_fp8"
 FOUR_BITS = 0.5625
 """Bytes of an nvfp4 element with its share of the scales."""
@@ -56,8 +66,7 @@ def serving_columns(
     at = np.flatnonzero(attends & timed)
     if len(at):
         shapes = _attention(table.take(at), roof.compute_us[at], software)
-        serving = software.framework in SERVING
-        time = attention_us(shapes, chip, serving=serving)
+        time = attention_us(shapes, chip, CALLS.get(software.framework, BARE))
         out["log_serving"][at] = _ratio(time, roof.base_us[at])
         out["heads_together"][at] = packs(shapes, chip)
         out["one_key"][at] = (shapes.keys <= 1).astype(float)
