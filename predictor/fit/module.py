@@ -91,7 +91,9 @@ class LatencyTraining(LightningModule):
         self, net: LatencyNet, index_B: Tensor, models_B: Tensor, with_steps: bool
     ) -> Tensor:
         weights = self.recipe.loss
-        loss = self._kernel_loss(net, index_B) if len(index_B) else torch.zeros(())
+        loss = torch.zeros(())
+        if len(index_B) and weights.kernel > 0:
+            loss = loss + weights.kernel * self._kernel_loss(net, index_B)
         if self.models is not None and len(models_B):
             loss = loss + weights.model * self._model_loss(net, self.models, models_B)
         if with_steps and self.steps is not None:

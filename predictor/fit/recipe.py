@@ -95,8 +95,10 @@ class OptimizerRecipe(_Strict):
 
 
 class LossRecipe(_Strict):
-    """Weights of the terms (the kernel term has weight 1)."""
+    """Weights of the terms."""
 
+    kernel: Weight = 1.0
+    """Kernels measured alone."""
     op: Weight = 0.5
     step: Weight = 0.5
     model: Weight = 1.0

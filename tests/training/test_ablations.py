@@ -1,0 +1,100 @@
+"""Ablations: what a variant hides, the page from rows, and a run that goes on where it stopped."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pandas as pd
+import pytest
+import torch
+
+from predictor.features.columns import COLUMNS
+from predictor.fit.recipe import Recipe, recipe_of
+
+TRAINING = Path(__file__).parents[2] / "training"
+
+
+@pytest.fixture
+def ablations(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(TRAINING))
+    spec = importlib.util.spec_from_file_location("ablations", TRAINING / "ablations.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def kinds(ablations: ModuleType) -> ModuleType:
+    return sys.modules["ablation_variants"]
+
+
+def test_groups_are_columns_and_overlap_nowhere(kinds: ModuleType) -> None:
+    names = [name for group in kinds.GROUPS.values() for name in group]
+    assert set(names) <= set(COLUMNS)
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(("layers", "correction"), [(0, 0.0), (2, 0.3)])
+def test_every_variant_is_a_recipe_other_than_the_first(
+    kinds: ModuleType, layers: int, correction: float
+) -> None:
+    found = kinds.variants(layers, correction)
+    assert len({v.name for v in found}) == len(found)
+    plain = {"name": "a", "network": {"message_layers": layers, "correction": correction}}
+    base = recipe_of(plain, "base")
+    for variant in found[1:]:
+        values: dict[str, object] = json.loads(json.dumps(plain))
+        for key, text in variant.overrides.items():
+            section, name = key.split(".")
+            inner = values.setdefault(section, {})
+            assert isinstance(inner, dict)
+            inner[name] = json.loads(text)
+        changed = recipe_of(values, variant.name)
+        assert isinstance(changed, Recipe)
+        own = variant.without or variant.single_device or not variant.physics
+        assert own or changed != base, variant.name
+
+
+def test_columns_and_base_of_a_variant(kinds: ModuleType) -> None:
+    from predictor.fit.samples import kernel_samples
+    from predictor.traces.schema import empty_table
+
+    samples = kernel_samples(empty_table("kernels"), ())
+    fields = {
+        "x_NF": torch.ones(3, len(COLUMNS)), "base_us_N": torch.tensor([1.0, 2.0, 3.0]),
+    }  # fmt: skip
+    samples = replace(samples, **fields)
+    plain = kinds.of_variant(samples, kinds.Variant(name="recipe"))
+    assert torch.equal(plain.x_NF, samples.x_NF)
+    assert torch.equal(plain.base_us_N, samples.base_us_N)
+    power = kinds.of_variant(samples, kinds.Variant(name="a", without=("power",)))
+    away = [COLUMNS.index(name) for name in kinds.GROUPS["power"]]
+    assert float(power.x_NF[:, away].abs().max()) == 0
+    assert float(power.x_NF.sum()) == 3 * (len(COLUMNS) - len(away))
+    flat = kinds.of_variant(samples, kinds.Variant(name="b", physics=False))
+    assert flat.base_us_N.tolist() == [kinds.CONSTANT_US] * 3
+
+
+def test_the_page_tells_each_variant_against_the_recipe(
+    ablations: ModuleType, tmp_path: Path
+) -> None:
+    for name, factor in (("recipe", 1.1), ("without power", 1.3)):
+        place = tmp_path / "some-v1" / name.replace(" ", "-")
+        place.mkdir(parents=True)
+        pd.DataFrame({
+            "row_id": ["a", "b"], "device": ["x", "y"], "target": "step",
+            "measured_us": [10.0, 20.0], "predicted_us": [10.0 * factor, 20.0],
+        }).to_parquet(place / "rows.parquet")  # fmt: skip
+        facts = {"variant": name, "share": 1.0, "settings": {}}
+        (place / "facts.json").write_text(json.dumps(facts))
+    page = ablations.page(tmp_path)
+    assert "| variant | steps | steps of x | steps of y |" in page
+    assert "| recipe | 5.0 | 10.0 | 0.0 |" in page
+    assert "| without power | 15.0 (+10.0) | 30.0 (+20.0) | 0.0 (+0.0) |" in page

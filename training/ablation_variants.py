@@ -1,0 +1,116 @@
+"""What an ablation takes away: settings of a recipe, columns, the physics, other devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import torch
+
+from predictor.features.columns import COLUMNS
+from predictor.features.context import NAMES as CONTEXT_NAMES
+from predictor.fit.fitting import FitData
+from predictor.fit.model_samples import ModelSamples
+from predictor.fit.samples import KernelSamples
+from predictor.fit.step_samples import StepSamples
+from predictor.fit.validation import HeldSamples
+
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "tiles": (
+        "tile128_loss", "tile128x64_loss", "tile64_loss", "tile32_loss", "best_tile_loss",
+        "log_tiles_per_unit", "split_k_room", "log_tiled",
+    ),
+    "alignment": (
+        "m_odd", "n_odd", "k_odd", "m_mod32", "n_mod32", "k_mod32", "n_mod8", "k_mod8",
+        "group_uneven",
+    ),
+    "cache and reuse": (
+        "log_cache_ratio", "cache_known", "log_reuse", "log_weight_in_cache", "log_rows_in_cache",
+    ),
+    "power": ("boost_room", "boost_room_x_time"),
+    "launch and parallelism": (
+        "log_launches", "log_elements_per_unit", "log_rows_per_unit",
+    ),
+    "context": (
+        "compiled", "channels_last", "release", "scripted_attention", *CONTEXT_NAMES,
+    ),
+    "roofline columns": ("log_base_us", "log_compute_over_memory"),
+}  # fmt: skip
+"""Columns of a mechanism, left out together."""
+CONSTANT_US = 300.0
+"""Base of every kernel without physics: in the middle of the times, on a logarithmic scale."""
+WIDE = 10.0
+"""What the ratio to a constant may be: 14 ns to 7 s, the largest that a recipe allows."""
+BASES: tuple[str, ...] = ("base_us_N", "base_us_C")
+FEATURES: tuple[str, ...] = ("x_NF", "x_CF")
+
+Samples = TypeVar("Samples", KernelSamples, StepSamples, ModelSamples)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """One way to train."""
+
+    name: str
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    """Of the recipe, as of `--set`."""
+    without: tuple[str, ...] = ()
+    """Groups of columns."""
+    physics: bool = True
+    """Whether the network learns a ratio to the roofline, or one to a constant."""
+    single_device: bool = False
+    """Whether each device has a network of its own."""
+
+
+def variants(layers: int, correction: float) -> tuple[Variant, ...]:
+    """All ablations of a recipe with so many message-passing layers and such a correction."""
+    other = {"network.message_layers": "0" if layers else "2"}
+    factor = {"network.correction": "0" if correction else "0.3"}
+    kernels = {"loss.step": "0", "loss.model": "0"}
+    steps = {"loss.kernel": "0", "loss.op": "0", "loss.backward_ratio": "0"}
+    constant = {"network.ratio_limit": str(WIDE), "network.tiled_prior": "false"}
+    return (
+        Variant(name="recipe"),
+        Variant(name="message passing " + ("off" if layers else "on"), overrides=other),
+        Variant(name="correction " + ("off" if correction else "on"), overrides=factor),
+        Variant(name="kernels only", overrides=kernels),
+        Variant(name="steps only", overrides=steps),
+        Variant(name="each device alone", single_device=True),
+        Variant(name="no physics residual", overrides=constant, physics=False),
+        *(Variant(name=f"without {group}", without=(group,)) for group in GROUPS),
+    )
+
+
+def of_variant(samples: Samples, variant: Variant) -> Samples:
+    """Samples as a variant sees them: columns that it lacks are 0, times relative to its base."""
+    away = [COLUMNS.index(name) for group in variant.without for name in GROUPS[group]]
+    changed = {}
+    for name in type(samples).__dataclass_fields__:
+        value = getattr(samples, name)
+        if name in FEATURES and away:
+            changed[name] = value.index_fill(1, torch.tensor(away), 0.0)
+        if name in BASES and not variant.physics:
+            changed[name] = torch.full_like(value, CONSTANT_US)
+    return replace(samples, **changed)
+
+
+def training_of(data: FitData, variant: Variant) -> FitData:
+    """What a fit of the variant sees."""
+    return replace(
+        data,
+        kernels=of_variant(data.kernels, variant),
+        steps=None if data.steps is None else of_variant(data.steps, variant),
+        ratios=None if data.ratios is None else of_variant(data.ratios, variant),
+        models=None if data.models is None else of_variant(data.models, variant),
+    )
+
+
+def held_of(samples: HeldSamples, variant: Variant) -> HeldSamples:
+    """What judges the variant."""
+    return replace(
+        samples,
+        kernels=None if samples.kernels is None else of_variant(samples.kernels, variant),
+        steps=None if samples.steps is None else of_variant(samples.steps, variant),
+        models=None if samples.models is None else of_variant(samples.models, variant),
+    )

@@ -1,0 +1,206 @@
+"""Take a recipe apart: train it with one thing changed at a time, and write what each is worth.
+
+    python training/ablations.py RECIPE... --data DIR --out docs/ablations.md --runs runs/ablations
+
+Every variant is trained on the development folds of its recipe's split (families, shapes or
+devices held out; the test part is not looked at) and judged on the rows held out. Rows of a run
+are kept, so that an interrupted command goes on, and the page is written from all that are there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from ablation_variants import Variant, held_of, training_of, variants
+
+from predictor.atomic import replacing_folder, write_text
+from predictor.errors import PredictorError
+from predictor.fit.candidates import fit_model
+from predictor.fit.data import devices_of, load_data
+from predictor.fit.recipe import Recipe, load_recipe
+from predictor.fit.scoring import score_kernels, score_models, score_steps
+from predictor.fit.splits import device_split
+from predictor.fit.validation import DevelopmentFold, HeldSamples, development_folds
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from predictor.nn.kernel_model import KernelModel
+
+INTRODUCTION = """# Ablations
+
+Made by `python training/ablations.py RECIPE... --data DIR --out docs/ablations.md`; nothing here is
+written by hand. Each line trains the recipe with one thing changed and is judged on rows of the
+development part of its split: families, shapes or devices never trained on. Mean absolute
+percentage errors; behind a figure its difference from the recipe's, in points. One seed:
+differences below half a point say nothing.
+
+- *kernels only*, *steps only*: the loss terms of whole steps, or of single kernels, have weight 0.
+- *each device alone*: a network for every device, of its rows only. A device that is better alone
+  suffers from the others (negative transfer).
+- *no physics residual*: the network learns time over a constant in place of time over roofline.
+- *without ...*: the columns of a group are 0 in training and in scoring.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train what is missing, write the page."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("recipes", nargs="+", type=Path, metavar="RECIPE")
+    parser.add_argument("--data", required=True, action="append", type=Path)
+    parser.add_argument("--out", required=True, type=Path)
+    parser.add_argument("--runs", required=True, type=Path, help="rows of finished runs")
+    parser.add_argument("--share", type=float, default=1.0, help="of the step rows, by their ids")
+    parser.add_argument("--only", default="", help="variants, by comma; all when not given")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    args = parser.parse_args(arguments)
+    settings = dict(text.split("=", 1) for text in args.set)
+    try:
+        for path in args.recipes:
+            wanted = {name.strip() for name in args.only.split(",") if name.strip()}
+            _run(path, args.data, args.runs / path.stem, args.share, wanted, settings)
+        write_text(args.out, page(args.runs))
+    except PredictorError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    return 0
+
+
+def _run(
+    path: Path, data_dirs: Sequence[Path], runs: Path, share: float, wanted: set[str],
+    settings: Mapping[str, str],
+) -> None:  # fmt: skip
+    """Rows of every variant of a recipe; those that are there are kept."""
+    recipe = load_recipe(path, settings)
+    data = load_data(recipe, data_dirs)
+    split = device_split(recipe.split, devices_of(data))
+    folds = [_sampled(fold, share) for fold in development_folds(data, recipe, split)]
+    found = variants(recipe.network.message_layers, recipe.network.correction)
+    for variant in (v for v in found if not wanted or v.name in wanted):
+        place = runs / variant.name.replace(" ", "-")
+        if place.is_dir():
+            continue
+        changed = load_recipe(path, {**settings, **variant.overrides})
+        rows = _concat([_fold_rows(changed, variant, fold) for fold in folds])
+        facts = {"variant": variant.name, "share": share, "settings": dict(settings)}
+        with replacing_folder(place) as fresh:
+            rows.to_parquet(fresh / "rows.parquet")
+            write_text(fresh / "facts.json", json.dumps(facts))
+        sys.stdout.write(f"{path.stem}: {variant.name}: {_errors(rows)}\n")
+        sys.stdout.flush()
+
+
+def _sampled(fold: DevelopmentFold, share: float) -> DevelopmentFold:
+    """A share of the step rows that train; those that judge stay."""
+    import pandas as pd
+
+    steps = fold.rows.steps
+    place = pd.util.hash_pandas_object(steps["row_id"], index=False).to_numpy() / 2.0**64
+    kept = steps[place < share].reset_index(drop=True)
+    return replace(fold, rows=replace(fold.rows, steps=kept))
+
+
+def _fold_rows(recipe: Recipe, variant: Variant, fold: DevelopmentFold) -> pd.DataFrame:
+    parts = []
+    for part in _of_devices(fold) if variant.single_device else (fold,):
+        data = part.fit_data(recipe)
+        held = held_of(part.held_samples(recipe, data.hosts), variant)
+        model = fit_model("network", recipe, training_of(data, variant), None, progress=False)
+        parts.append(_rows(model, held))
+    return _concat(parts).assign(fold=fold.name)
+
+
+def _of_devices(fold: DevelopmentFold) -> Iterator[DevelopmentFold]:
+    """The fold for each device by itself; devices without rows of their own in training go."""
+    for device in sorted(fold.devices & fold.held_devices):
+        part = replace(
+            fold, devices=frozenset({device}), held_devices=frozenset({device}),
+            ratio_devices=fold.ratio_devices & {device},
+        )  # fmt: skip
+        yield part
+
+
+def _rows(model: KernelModel, held: HeldSamples) -> pd.DataFrame:
+    """Every judged time with its device."""
+    parts = []
+    if held.kernels is not None and len(held.kernels.row_id):
+        rows = score_kernels(model, held.kernels)
+        devices = held.kernel_rows["device"].to_numpy()[held.kernels.row_N]
+        parts.append(rows.assign(device=devices, target="kernel"))
+    if held.steps is not None:
+        ops, steps = score_steps(model, held.steps)
+        parts += [ops.assign(target="op")] if len(ops) else []
+        parts.append(steps[steps["phase"] == "total"].assign(target="step"))
+    if held.models is not None:
+        parts.append(score_models(model, held.models).assign(target="step"))
+    columns = ["row_id", "device", "target", "measured_us", "predicted_us"]
+    return _concat([part[columns] for part in parts])
+
+
+def _concat(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.concat(parts, ignore_index=True)
+
+
+def _errors(rows: pd.DataFrame) -> dict[str, float]:
+    """Mean absolute percentage error of each target, and of the steps of each device."""
+    error = 100 * (rows["predicted_us"] / rows["measured_us"] - 1).abs()
+    by_target = error.groupby(rows["target"]).mean()
+    steps = rows["target"] == "step"
+    by_device = error[steps].groupby(rows["device"][steps]).mean()
+    found = {f"{target}s": float(by_target[target]) for target in sorted(by_target.index)[::-1]}
+    if len(by_device) > 1:
+        found |= {f"steps of {device}": float(value) for device, value in by_device.items()}
+    return found
+
+
+def page(runs: Path) -> str:
+    """The page from all finished runs."""
+    parts = [INTRODUCTION]
+    parts += [_table(folder) for folder in sorted(p for p in runs.iterdir() if p.is_dir())]
+    return "\n".join(parts)
+
+
+def _table(folder: Path) -> str:
+    """One recipe: a line a variant, a column a target and device."""
+    import pandas as pd
+
+    read, sizes, shares = {}, {}, set()
+    for place in sorted(folder.iterdir()):
+        facts = json.loads((place / "facts.json").read_text(encoding="utf-8"))
+        rows = pd.read_parquet(place / "rows.parquet")
+        read[facts["variant"]] = _errors(rows)
+        sizes[facts["variant"]] = rows["target"].value_counts().sort_index().to_dict()
+        shares.add((facts["share"], json.dumps(facts["settings"])))
+    base = read.get("recipe", {})
+    columns = list(dict.fromkeys(name for found in read.values() for name in found))
+    order = sorted(read, key=lambda name: (name != "recipe", name))
+    counts = ", ".join(f"{n:,} {target}s" for target, n in sizes[order[0]].items())
+    said = "; ".join(
+        f"{share:.0%} of the step rows trained on" + (f", {text}" if text != "{}" else "")
+        for share, text in sorted(shares)
+    )
+    lines = [f"## {folder.name}", "", f"Judged: {counts}; {said}.", ""]
+    lines += ["| variant | " + " | ".join(columns) + " |", "|---|" + "--:|" * len(columns)]
+    for name in order:
+        cells = (_cell(read[name].get(c), base.get(c), plain=name == "recipe") for c in columns)
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, ""])
+
+
+def _cell(value: float | None, base: float | None, *, plain: bool) -> str:
+    if value is None or not np.isfinite(value):
+        return "–"
+    return f"{value:.1f}" if plain or base is None else f"{value:.1f} ({value - base:+.1f})"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
