@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from pydantic import BaseModel
+
 from predictor.fit.candidates import KINDS
-from predictor.fit.recipe import load_recipe
+from predictor.fit.recipe import Recipe, load_recipe
 from predictor.fit.search_space import space_of
 from predictor.fit.train import AUTO
 
@@ -25,5 +27,18 @@ def test_the_recipe_with_its_space_loads(tmp_path: Path) -> None:
 
 
 def test_every_kind_has_its_line() -> None:
-    named = re.findall(r"^\| `(\w+)`", PAGE, flags=re.MULTILINE)
+    table = PAGE.partition("## Choosing the kind of model")[2]
+    named = re.findall(r"^\| `(\w+)`", table, flags=re.MULTILINE)
     assert named == [*KINDS, AUTO]
+
+
+def test_the_settings_that_are_told_are_settings() -> None:
+    table = PAGE.partition("### Settings for much data")[2].partition("## ")[0]
+    sections = {
+        name: set(type(field.default).model_fields)
+        for name, field in Recipe.model_fields.items()
+        if isinstance(field.default, BaseModel)
+    }
+    for key in re.findall(r"^\| `([\w.]+)`", table, flags=re.MULTILINE):
+        section, _, name = key.rpartition(".")
+        assert name in (sections[section] if section else Recipe.model_fields), key
