@@ -10,6 +10,8 @@ import torch
 
 from predictor.features.columns import COLUMNS
 from predictor.features.context import NAMES as CONTEXT_NAMES
+from predictor.features.library import LIBRARY_COLUMNS
+from predictor.features.serving import SERVING_COLUMNS
 from predictor.fit.fitting import FitData
 from predictor.fit.model_samples import ModelSamples
 from predictor.fit.samples import KernelSamples
@@ -35,6 +37,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "context": (
         "compiled", "channels_last", "release", "scripted_attention", *CONTEXT_NAMES,
     ),
+    "library and serving": (*LIBRARY_COLUMNS, *SERVING_COLUMNS),
     "roofline columns": ("log_base_us", "log_compute_over_memory"),
 }  # fmt: skip
 """Columns of a mechanism, left out together."""

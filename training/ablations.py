@@ -24,6 +24,7 @@ from predictor.atomic import replacing_folder, write_text
 from predictor.errors import PredictorError
 from predictor.fit.candidates import fit_model
 from predictor.fit.data import devices_of, load_data
+from predictor.fit.fitting import FitData
 from predictor.fit.recipe import Recipe, load_recipe
 from predictor.fit.scoring import score_kernels, score_models, score_steps
 from predictor.fit.splits import device_split
@@ -48,6 +49,10 @@ differences below half a point say nothing.
 - *no physics residual*: the network learns time over a constant in place of time over roofline.
 - *without ...*: the columns of a group are 0 in training and in scoring.
 """
+
+
+Drawn = dict[tuple[str, frozenset[str], int], tuple[FitData, HeldSamples]]
+"""Samples of a fold, its devices, and so many message-passing layers: variants share them."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -83,12 +88,13 @@ def _run(
     split = device_split(recipe.split, devices_of(data))
     folds = [_sampled(fold, share) for fold in development_folds(data, recipe, split)]
     found = variants(recipe.network.message_layers, recipe.network.correction)
+    drawn: Drawn = {}
     for variant in (v for v in found if not wanted or v.name in wanted):
         place = runs / variant.name.replace(" ", "-")
         if place.is_dir():
             continue
         changed = load_recipe(path, {**settings, **variant.overrides})
-        rows = _concat([_fold_rows(changed, variant, fold) for fold in folds])
+        rows = _concat([_fold_rows(changed, variant, fold, drawn) for fold in folds])
         facts = {"variant": variant.name, "share": share, "settings": dict(settings)}
         with replacing_folder(place) as fresh:
             rows.to_parquet(fresh / "rows.parquet")
@@ -107,11 +113,16 @@ def _sampled(fold: DevelopmentFold, share: float) -> DevelopmentFold:
     return replace(fold, rows=replace(fold.rows, steps=kept))
 
 
-def _fold_rows(recipe: Recipe, variant: Variant, fold: DevelopmentFold) -> pd.DataFrame:
+def _fold_rows(
+    recipe: Recipe, variant: Variant, fold: DevelopmentFold, drawn: Drawn
+) -> pd.DataFrame:
     parts = []
     for part in _of_devices(fold) if variant.single_device else (fold,):
-        data = part.fit_data(recipe)
-        held = held_of(part.held_samples(recipe, data.hosts), variant)
+        key = (part.name, part.devices, recipe.network.message_layers)
+        if key not in drawn:
+            data = part.fit_data(recipe)
+            drawn[key] = data, part.held_samples(recipe, data.hosts)
+        data, held = drawn[key][0], held_of(drawn[key][1], variant)
         model = fit_model("network", recipe, training_of(data, variant), None, progress=False)
         parts.append(_rows(model, held))
     return _concat(parts).assign(fold=fold.name)
