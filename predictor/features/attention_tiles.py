@@ -59,7 +59,8 @@ WHOLE = Call(rotates=True)
 KERNEL = Call(rotates=False, prefill_clocks=13_000.0, decode_clocks=16_000.0)
 """Serving without the rotation: plans, scales and sums of splits around the kernel (SGLang, vLLM:
 median error of prefill by library 17 to 25% with these, 30 to 45% with those of `WHOLE`)."""
-BARE = Call(rotates=False)
+BARE = Call(rotates=False, prefill_clocks=4_000.0, decode_clocks=4_000.0)
+"""A launched kernel alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -131,13 +131,14 @@ def _experts_us(
 
 
 def _release(software: Software) -> float:
-    """Releases of TensorRT-LLM counted on: 1.3.0rc10 is -1 and 1.0.0 is -4; 0 for others."""
+    """Releases of TensorRT-LLM counted on: 1.3.0rc10 and all before is -1, 1.3.0rc20 is 0.
+
+    Older ones are not told apart: each stands for few devices. 0 for other frameworks.
+    """
     version = software.framework_version or ""
-    if software.framework != "trtllm":
+    if software.framework != "trtllm" or not version:
         return 0.0
-    if version.startswith("1.0"):
-        return -4.0
     head, _, candidate = version.partition("rc")
-    if not candidate.isdigit():
-        return 0.0
-    return (float(candidate) - CENTRE) / 10.0 if head == "1.3.0" else -2.0
+    if head != "1.3.0" or not candidate.isdigit():
+        return -1.0 if version < "1.3" else 0.0
+    return float(np.clip((float(candidate) - CENTRE) / 10.0, -1.0, 1.0))

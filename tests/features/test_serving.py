@@ -85,7 +85,7 @@ def test_exponentials_bound_narrow_heads_and_blackwell_ultra_has_more_of_them() 
 
 def test_a_call_outside_of_serving_has_no_start_of_its_own() -> None:
     served, alone = (_us("attention", [ATTENTION], H100, s)[0] for s in (TRTLLM, Software()))
-    assert served - alone > 5.0
+    assert served - alone > 3.0
 
 
 def test_latents_and_wide_values_are_told_apart() -> None:
