@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from predictor.features.context import NAMES as CONTEXT_NAMES
 from predictor.features.context import context_values
 from predictor.features.heads import attention_columns, expert_columns
+from predictor.features.issue import ISSUE_COLUMNS, issue_columns
 from predictor.features.library import LIBRARY_COLUMNS, library_columns
 from predictor.features.logs import log1
 from predictor.features.products import gemm_columns, gemm_view, residency_columns
@@ -56,7 +57,7 @@ COLUMNS: tuple[str, ...] = (
     "log_group", "causal", "log_window_share", "log_query_tiles", "log_kv_blocks", "log_v_share",
     "latent", "delta_rule", "ssd", "moe", "quantize", "log_topk", "log_experts", "log_active",
     "log_expert_rows", "gates", "log_inter", *CONTEXT_NAMES, *LIBRARY_COLUMNS,
-    *SERVING_COLUMNS,
+    *SERVING_COLUMNS, *ISSUE_COLUMNS,
 )  # fmt: skip
 
 
@@ -102,6 +103,7 @@ def node_features(table: KernelTable, device: Device, software: Software) -> Nod
         **residency,
         **library_columns(table, view, roof, device, software, residency),
         **serving_columns(table, roof, device, software, residency),
+        **issue_columns(table, roof, device),
         **attention_columns(table, device),
         **expert_columns(table),
         **{name: np.full(len(table), v) for name, v in context_values(software).items()},
