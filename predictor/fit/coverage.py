@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from predictor.features.columns import NodeFeatures
-from predictor.features.roofline import Roofline
 from predictor.features.table import KernelTable
 from predictor.graph.ops import TOKENS
-from predictor.nn.latency import LatencyPredictor, on_native_path, unlearned_us
+from predictor.nn.latency import on_native_path, unlearned_us
+from predictor.nn.training_range import outside_range
 
 Pair = tuple[str, str]
-InRange: TypeAlias = Callable[[Tensor, Tensor], Tensor]
-"""(N,) whether each kernel's features (N, F) lie in the training range of its token (N,)."""
+Outside: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+"""(N,) how far each kernel's features (N, F) lie outside of training for its token (N,)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,17 +62,13 @@ def coverage_of(table: KernelTable, features: NodeFeatures) -> Coverage:
     )  # fmt: skip
 
 
-def range_of(predictor: LatencyPredictor) -> InRange:
-    """`LatencyPredictor.in_range` of features that stand in samples."""
-    unread: dict[str, Any] = {field.name: np.zeros(0) for field in fields(Roofline)}
+def outside_of(low_TF: NDArray[np.float32], high_TF: NDArray[np.float32]) -> Outside:
+    """`predictor.nn.training_range.outside_range` of features that stand in samples."""
 
-    def in_range(x_NF: Tensor, token_N: Tensor) -> Tensor:
-        features = NodeFeatures(
-            x=x_NF.numpy(), token=token_N.numpy(), roofline=Roofline(**unread)
-        )  # fmt: skip
-        return torch.from_numpy(predictor.in_range(features))
+    def outside(x_NF: Tensor, token_N: Tensor) -> Tensor:
+        return torch.from_numpy(outside_range(x_NF.numpy(), token_N.numpy(), low_TF, high_TF))
 
-    return in_range
+    return outside
 
 
 def joined(parts: Sequence[Coverage]) -> Coverage:

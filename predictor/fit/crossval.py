@@ -7,13 +7,15 @@ behind the last fold that was finished.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from predictor.atomic import replacing_folder
+from predictor.errors import DataError
 from predictor.fit.candidates import fit_model
+from predictor.fit.coverage import outside_of
 from predictor.fit.data import (
     FOLDS,
     fit_data,
@@ -23,6 +25,7 @@ from predictor.fit.data import (
     usable_steps,
 )
 from predictor.fit.model_samples import banks_of, family_folds, model_samples
+from predictor.fit.ranges import training_ranges
 from predictor.fit.recipe import Recipe
 from predictor.fit.samples import kernel_samples
 from predictor.fit.scoring import score_kernels, score_models, score_steps
@@ -45,6 +48,10 @@ NODE_OP_CLASS = {
 }  # fmt: skip
 """Vocabulary class of the classes that in-step ops are reported by."""
 TABLES: tuple[str, ...] = ("kernels", "ops", "steps")
+FACTS: Mapping[str, tuple[str, ...]] = {
+    "kernels": ("context",), "ops": (), "steps": ("measure", "execution"),
+}  # fmt: skip
+"""Columns of the data that the rows of each table take over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +70,12 @@ class Fold:
 
 @dataclass(slots=True, kw_only=True)
 class HeldOut:
-    """Rows predicted by networks that saw nothing of their group."""
+    """Rows predicted by networks that saw nothing of their group.
+
+    Besides what `predictor.fit.scoring` gives: the columns `fold_kind` and `fold`; `group`, which a
+    new one must be expected to differ from as they do from one another: a device with its twins, or
+    the family of a whole model where devices are seen; and those of `FACTS`.
+    """
 
     kernels: pd.DataFrame
     ops: pd.DataFrame
@@ -88,12 +100,7 @@ def folds(
         for group in groups:
             rest = tuple(d for d in devices if d not in group)
             yield Fold(kind="device", name=group[0], devices=rest, held_devices=group)
-    known = (
-        {**family_folds(recipe.sources), **MODEL_FAMILIES}
-        if recipe.sources != ("neusight",)
-        else MODEL_FAMILIES
-    )
-    family_of = {m: known.get(m, m) for m in models}
+    family_of = families_of(recipe, models)
     most = recipe.calibration.most_folds
     families = _at_most(most, [(family,) for family in sorted(set(family_of.values()))])
     if recipe.calibration.model_folds and len(families) > 1:
@@ -109,6 +116,16 @@ def folds(
                 kind="model", name=f"shapes-{i}", devices=devices, held_devices=devices,
                 shape_fold=i,
             )  # fmt: skip
+
+
+def families_of(recipe: Recipe, models: Collection[str]) -> dict[str, str]:
+    """Family of every whole model: its own name where none is known."""
+    known = (
+        {**family_folds(recipe.sources), **MODEL_FAMILIES}
+        if recipe.sources != ("neusight",)
+        else MODEL_FAMILIES
+    )
+    return {m: known.get(m, m) for m in models}
 
 
 def _at_most(most: int, groups: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
@@ -138,7 +155,11 @@ def cross_validate(
     progress: bool,
     kind: str = "network",
 ) -> HeldOut:
-    """Rows of all folds, with columns `fold_kind` and `fold`; `kind` as of `fit_model`."""
+    """Rows of all folds; `kind` as of `fit_model`.
+
+    Raises:
+        DataError: a fold that was finished by an older version.
+    """
     import pandas as pd
 
     found: dict[str, list[pd.DataFrame]] = {t: [] for t in TABLES}
@@ -146,6 +167,10 @@ def cross_validate(
         *usable_steps(data, split.train)["model"], *usable_models(data, split.train)["model"]
     }  # fmt: skip
     kernels = usable_kernels(data, recipe, split.train)
+    family_of = families_of(recipe, models)
+    device_group = {d: g[0] for g in device_groups(tuple(sorted(split.train))) for d in g}
+    tables = {"kernels": data.kernels, "ops": data.steps, "steps": data.steps}
+    facts = {n: tables[n].set_index("row_id")[list(FACTS[n])] for n in TABLES}
     for fold in folds(recipe, split, models, {int(i) for i in shape_fold(kernels).unique()}):
         place = folder / "folds" / f"{fold.kind}-{fold.name}"
         if not place.is_dir():
@@ -157,7 +182,14 @@ def cross_validate(
                     frame.to_parquet(fresh / f"{name}.parquet")
         for name in TABLES:
             frame = pd.read_parquet(place / f"{name}.parquet")
-            found[name].append(frame.assign(fold_kind=fold.kind, fold=fold.name))
+            if len(frame):
+                if "outside" not in frame.columns:
+                    raise DataError(f"{place}: rows of an older version; remove the folder")
+                frame = frame.join(facts[name], on="row_id")
+                group = frame["device"].map(device_group)
+                if fold.kind == "model" and name != "kernels":
+                    group = frame["model"].map(family_of)
+                found[name].append(frame.assign(fold_kind=fold.kind, fold=fold.name, group=group))
     joined = {name: _concat(parts) for name, parts in found.items()}
     return HeldOut(**joined)
 
@@ -182,9 +214,10 @@ def _run(
     kernels = usable_kernels(data, recipe, fold.held_devices)
     if fold.shape_fold is not None:
         kernels = kernels[shape_fold(kernels) == fold.shape_fold]
+    outside = outside_of(*training_ranges(fitted))
     scored = pd.DataFrame()
     if len(kernels):
-        scored = score_kernels(networks, kernel_samples(kernels, fitted.hosts))
+        scored = score_kernels(networks, kernel_samples(kernels, fitted.hosts), outside=outside)
         facts = kernels.set_index("row_id")[["device", "op"]]
         scored = scored.join(facts, on="row_id")
     ops, step_parts = pd.DataFrame(), []
@@ -192,12 +225,12 @@ def _run(
         data, _held(usable_steps(data, fold.held_devices), fold), fitted.hosts, recipe.exclude_flags
     )
     if samples is not None:
-        ops, step_rows = score_steps(networks, samples)
+        ops, step_rows = score_steps(networks, samples, outside=outside)
         step_parts.append(step_rows)
     rows = _held(usable_models(data, fold.held_devices), fold)
     models = model_samples(rows, banks_of(rows), fitted.hosts, recipe.network.message_layers)
     if models is not None:
-        step_parts.append(score_models(networks, models))
+        step_parts.append(score_models(networks, models, outside=outside))
     return {"kernels": scored, "ops": ops, "steps": _concat(step_parts)}
 
 

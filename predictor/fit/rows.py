@@ -6,7 +6,11 @@
   efficiency of the roofline (label `roofline`) |
 | `in_distribution` | share of the predicted time in kernels that the networks speak for and whose
   every feature lies within what training saw |
+| `outside` | how far its features lie outside of training (`predictor.nn.training_range`), 0
+  inside; of a step, the mean over the learned kernels by time |
 | `dims` | dimensions of a kernel, `m=128 n=64 k=32` |
+| `scheme`, `framework`, `library` | of a kernel: how its operands are quantised, what launched it
+  and what it comes from, as the source names them |
 | `spread_us` | standard deviation that the source states of the measurement, where it does |
 | `label` | `learned`, `roofline`, or `mixed` (a step of both) |
 | `scored` | whether the row counts in the tables |
@@ -26,8 +30,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.fit.baselines import BoostedTrees
-from predictor.fit.coverage import range_of
+from predictor.fit.coverage import outside_of
 from predictor.fit.crossval import NODE_OP_CLASS
+from predictor.fit.interval_facts import device_kinds
 from predictor.fit.module import op_device_us
 from predictor.fit.recipe import Recipe
 from predictor.fit.scoring import score_kernels, score_steps
@@ -40,14 +45,15 @@ from predictor.fit.step_rows import (
 from predictor.fit.step_samples import StepSamples
 from predictor.fit.suite import Suite, Trained, kernels_to_learn_from, steps_to_learn_from
 from predictor.graph.ops import OPS
+from predictor.nn.interval_scales import kernel_levels, widened
 from predictor.nn.latency import LatencyPredictor
 
 if TYPE_CHECKING:
     import pandas as pd
 
 KERNEL_FACTS: tuple[str, ...] = (
-    "row_id", "device", "op", "dtype", "scheme", "phase", "flag", "context", "latency_us",
-    "spread_us",
+    "row_id", "device", "op", "dtype", "scheme", "framework", "library", "phase", "flag", "context",
+    "latency_us", "spread_us",
 )  # fmt: skip
 
 
@@ -93,8 +99,9 @@ def score(
     if len(suite.data.kernels):
         parts.append(_kernel_rows(predictor, suite, trees, recipe, trained))
     if suite.steps is not None:
+        ranges = (predictor.range_low_TF, predictor.range_high_TF)
         ops, totals = score_steps(
-            predictor.networks, suite.steps, predictor.learned, range_of(predictor)
+            predictor.networks, suite.steps, predictor.learned, outside_of(*ranges)
         )  # fmt: skip
         fitted = steps_to_learn_from(suite, recipe) if trees is not None else None
         if len(ops):
@@ -122,18 +129,20 @@ def score(
 def _widen(
     predictor: LatencyPredictor, rows: pd.DataFrame, scales: Mapping[str, Any]
 ) -> pd.DataFrame:
-    """Conformalise the quantiles of kernel rows by op class, for devices seen or unseen."""
-    known = np.asarray(rows["device"].isin(predictor.networks.devices))
-    extra = np.zeros(len(rows))
-    for name in rows["vocabulary_class"].unique():
-        of_class = (rows["vocabulary_class"] == name).to_numpy()
-        for kind, where in (("seen", of_class & known), ("unseen", of_class & ~known)):
-            extra[where] = float(scales[kind].get(name, scales[kind]["default"]))
-    mid = rows["predicted_us"]
-    return rows.assign(
-        lower_us=np.minimum(rows["lower_us"] * np.exp(-extra), mid),
-        upper_us=np.maximum(rows["upper_us"] * np.exp(extra), mid),
-    )
+    """Conformalise the quantiles of kernel rows, for devices seen or unseen."""
+    known = rows["device"].isin(predictor.networks.devices).to_numpy()
+    columns = ("lower_us", "predicted_us", "upper_us")
+    log_time = np.log(rows[list(columns)].to_numpy(dtype=float))
+    levels = kernel_levels(
+        rows["vocabulary_class"].to_numpy(dtype=np.str_), device_kinds(rows["device"]),
+        rows["predicted_us"].to_numpy(dtype=float), rows["op"].to_numpy(dtype=np.str_),
+    )  # fmt: skip
+    outside = np.nan_to_num(rows["outside"].to_numpy(dtype=float))
+    for kind, where in (("seen", known), ("unseen", ~known)):
+        log_time[where] = widened(
+            scales[kind], log_time[where], [names[where] for names in levels], outside[where]
+        )
+    return rows.assign(lower_us=np.exp(log_time[:, 0]), upper_us=np.exp(log_time[:, 2]))
 
 
 def _kernel_rows(
@@ -147,7 +156,8 @@ def _kernel_rows(
     import pandas as pd
 
     samples = suite.kernels
-    found = score_kernels(predictor.networks, samples, predictor.learned, range_of(predictor))
+    outside = outside_of(predictor.range_low_TF, predictor.range_high_TF)
+    found = score_kernels(predictor.networks, samples, predictor.learned, outside)
     found = found.drop(columns=["row_id", "measured_us"])
     found["roofline_us"] = samples.datasheet_us_N.numpy()
     fitted = np.zeros(len(suite.kernel_parts), dtype=bool)

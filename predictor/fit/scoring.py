@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from predictor.fit.coverage import InRange, Pair
+from predictor.fit.coverage import Outside, Pair
 from predictor.fit.model_samples import ModelSamples, batch_of
 from predictor.fit.module import op_device_us, phase_us
 from predictor.fit.samples import KernelSamples, NodeSamples
@@ -33,7 +33,7 @@ def score_kernels(
     networks: KernelModel,
     samples: KernelSamples,
     learned: Collection[Pair] | None = None,
-    in_range: InRange | None = None,
+    outside: Outside | None = None,
 ) -> pd.DataFrame:
     """One row a kernel: what its measurement would read, with quantiles (microseconds).
 
@@ -42,7 +42,8 @@ def score_kernels(
         samples: measured kernels.
         learned: (token, dtype) pairs that they speak for; others take the assumed time. All, when
             not given.
-        in_range: what training saw; with it the rows say whether they are `in_distribution`.
+        outside: of what training saw; with it the rows hold `outside`, and whether they are
+            `in_distribution`.
     """
     import pandas as pd
 
@@ -65,12 +66,12 @@ def score_kernels(
         "base_us": samples.base_us_N.numpy(), "host_us": host_N.numpy(),
         "learned": speaks_N.float().numpy(),
     })  # fmt: skip
-    if in_range is not None:
-        inside = [
-            in_range(samples.x_NF[at], samples.token_N[at])
-            for at in torch.arange(len(speaks_N)).split(KERNEL_ROWS)
-        ]
-        rows["in_distribution"] = (speaks_N & torch.cat(inside)).float().numpy()
+    if outside is not None:
+        far_N = torch.zeros(len(speaks_N), dtype=torch.float64)
+        for at in torch.arange(len(speaks_N)).split(KERNEL_ROWS):
+            far_N[at] = outside(samples.x_NF[at], samples.token_N[at])
+        rows["outside"] = far_N.numpy()
+        rows["in_distribution"] = (speaks_N & (far_N == 0)).float().numpy()
     return rows
 
 
@@ -89,12 +90,13 @@ def score_steps(
     networks: KernelModel,
     steps: StepSamples,
     learned: Collection[Pair] | None = None,
-    in_range: InRange | None = None,
+    outside: Outside | None = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Op rows (in-step reading with quantiles) and step rows (three phases), microseconds.
 
-    `learned` and `in_range`, as of `score_kernels`; in the rows the share of the predicted device
-    time that the networks speak for, and that of kernels like those of training.
+    `learned` and `outside`, as of `score_kernels`; in the rows the share of the predicted device
+    time that the networks speak for, that of kernels like those of training, and how far outside of
+    training their kernels lie in the mean.
     """
     isolated_N = torch.zeros_like(steps.base_us_N)
     log_ratio = networks.log_ratio(
@@ -113,13 +115,19 @@ def score_steps(
     phases = _phases(steps, mid_N)
     factor_G = torch.exp(networks.correction_terms(of_steps(steps, mid_N)).sum(1))
     shares = {"learned": own_N}
-    if in_range is not None:
-        shares["in_distribution"] = own_N * in_range(steps.x_NF, steps.token_N)
-        ops["in_distribution"] = _share(
-            op_device_us(steps, shares["in_distribution"]), op_device_us(steps, mid_N)
-        )  # fmt: skip
+    if outside is not None:
+        far_N = outside(steps.x_NF, steps.token_N).to(own_N.dtype)
+        shares["in_distribution"] = own_N * (far_N == 0)
+        shares["outside"] = own_N * far_N
+        for name, nothing in (("in_distribution", 1.0), ("outside", 0.0)):
+            ops[name] = _share(
+                op_device_us(steps, shares[name]), op_device_us(steps, mid_N), nothing
+            )
     by_phase = {
-        name: {phase: _share(part, phases[phase]) for phase, part in _phases(steps, of_N).items()}
+        name: {
+            phase: _share(part, phases[phase], 0.0 if name == "outside" else 1.0)
+            for phase, part in _phases(steps, of_N).items()
+        }
         for name, of_N in shares.items()
     }
     predicted = {phase: (phases[phase] * factor_G).numpy() for phase in PHASES}
@@ -132,16 +140,16 @@ def _phases(steps: StepSamples, kernel_us_N: Tensor) -> dict[str, Tensor]:
     return {"total": forward_G + backward_G, "forward": forward_G, "backward": backward_G}
 
 
-def _share(part: Tensor, whole: Tensor) -> NDArray[np.float32]:
-    """`part / whole`, 1 where there is nothing."""
-    return np.asarray(torch.where(whole > 0, part / whole.clamp(min=1e-9), 1.0).numpy())
+def _share(part: Tensor, whole: Tensor, nothing: float = 1.0) -> NDArray[np.float32]:
+    """`part / whole`; `nothing` where there is nothing."""
+    return np.asarray(torch.where(whole > 0, part / whole.clamp(min=1e-9), nothing).numpy())
 
 
 def score_models(
     networks: KernelModel,
     models: ModelSamples,
     learned: Collection[Pair] | None = None,
-    in_range: InRange | None = None,
+    outside: Outside | None = None,
 ) -> pd.DataFrame:
     """One row a whole model: its step time (microseconds), kernels never below their floor.
 
@@ -150,11 +158,12 @@ def score_models(
         models: measured models.
         learned: (token, dtype) pairs that they speak for; others take the assumed time. All, when
             not given. The rows hold the share of the device time that they speak for.
-        in_range: what training saw; with it the rows hold the share of kernels like that.
+        outside: of what training saw; with it the rows hold the share of kernels inside, and how
+            far outside the kernels lie in the mean.
     """
     speaks_C = None if learned is None else models.coverage.learned(learned)
     assumed_C = models.coverage.assumed_us_N3[:, 1]
-    predicted, shares, inside = [], [], []
+    predicted, shares, inside, away = [], [], [], []
     for rows_B in torch.arange(len(models)).split(MODEL_ROWS):
         batch = batch_of(models, rows_B)
         at = batch.index_C
@@ -168,26 +177,29 @@ def score_models(
             own_C = speaks_C[at]
             time_C = torch.where(own_C, time_C, assumed_C[at])
         time_C = torch.maximum(time_C, models.floor_us_C[at])
-        like_C = (
-            own_C if in_range is None else own_C & in_range(models.x_CF[at], models.token_C[at])
-        )
-        device_B, own_B, like_B = (
+        far_C = torch.zeros_like(time_C)
+        if outside is not None:
+            far_C = outside(models.x_CF[at], models.token_C[at]).to(time_C.dtype)
+        own_us_C = time_C * own_C
+        device_B, own_B, like_B, far_B = (
             device_us(values, models.count_C[at], batch.row_C, len(rows_B))
-            for values in (time_C, time_C * own_C, time_C * like_C)
+            for values in (time_C, own_us_C, own_us_C * (far_C == 0), own_us_C * far_C)
         )
         terms_BS = networks.correction_terms(of_models(models, rows_B, batch, time_C))
         step_B = step_us(device_B, models.host_us_M[rows_B]) * torch.exp(terms_BS.sum(1))
         predicted.append(step_B)
         shares.append(_share(own_B, device_B))
         inside.append(_share(like_B, device_B))
+        away.append(_share(far_B, device_B, 0.0))
     rows = models.rows
     keys = ["row_id", "device", "graph", "model", "mode", "batch", "seq"]
     frame: pd.DataFrame = rows[keys].assign(
         phase="total", measured_us=rows["latency_us"], predicted_us=torch.cat(predicted).numpy(),
         learned=np.concatenate(shares),
     )  # fmt: skip
-    if in_range is not None:
+    if outside is not None:
         frame["in_distribution"] = np.concatenate(inside)
+        frame["outside"] = np.concatenate(away)
     return frame
 
 

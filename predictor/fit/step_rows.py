@@ -9,13 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.fit.baselines import BoostedTrees, op_sums, weighted_sums
-from predictor.fit.coverage import range_of
+from predictor.fit.coverage import outside_of
+from predictor.fit.interval_facts import step_facts
 from predictor.fit.model_baselines import model_baselines
 from predictor.fit.model_samples import banks_of, in_bank
 from predictor.fit.recipe import Recipe
 from predictor.fit.scoring import score_models
 from predictor.fit.step_samples import StepSamples
 from predictor.fit.suite import Suite, Trained
+from predictor.nn.interval_scales import step_half_width
 from predictor.nn.latency import LatencyPredictor
 from predictor.traces.schema import Imported
 from predictor.traces.sources.neusight_peers import PEERS
@@ -60,14 +62,10 @@ def published_step_rows(
     scorable: NDArray[np.bool_],
 ) -> pd.DataFrame:
     """Steps of published graphs, a row a phase, with sums of baselines and peers."""
-    scales = predictor.calibration["step"]
-    known = totals["device"].isin(predictor.networks.devices)
-    half = np.array([
-        float((s := scales["seen" if k else "unseen"]).get(p, s["total"]))
-        for p, k in zip(totals["phase"], known, strict=True)
-    ])  # fmt: skip
     position = {row: i for i, row in enumerate(samples.steps["row_id"])}
     at = np.array([position[r] for r in totals["row_id"]], dtype=np.int64)
+    facts = {name: samples.steps[name].to_numpy()[at] for name in ("measure", "execution")}
+    half = half_widths(predictor, totals.assign(**facts))
     rows = totals.assign(
         target="step", op_class="all", op="step", flag="", vocabulary_class="all",
         lower_us=totals["predicted_us"] * np.exp(-half),
@@ -81,6 +79,19 @@ def published_step_rows(
     for name, by_phase in sums.items():
         rows[name] = [by_phase[p][i] for p, i in zip(rows["phase"], at, strict=True)]
     return _published(rows, suite.data)
+
+
+def half_widths(predictor: LatencyPredictor, rows: pd.DataFrame) -> NDArray[np.float64]:
+    """Half-width in log time of every step row."""
+    known = rows["device"].isin(predictor.networks.devices).to_numpy()
+    half = np.zeros(len(rows))
+    for name, where in (("seen", known), ("unseen", ~known)):
+        part = rows[where]
+        half[where] = step_half_width(
+            predictor.calibration["step"][name], part["phase"].to_numpy(dtype=np.str_),
+            step_facts(part), part["outside"].to_numpy(dtype=float),
+        )  # fmt: skip
+    return half
 
 
 def _published(rows: pd.DataFrame, data: Imported) -> pd.DataFrame:
@@ -112,12 +123,10 @@ def model_rows(
     models = suite.models
     if models is None:
         return None
-    found = score_models(predictor.networks, models, predictor.learned, range_of(predictor))
-    scales = predictor.calibration["step"]
-    half = np.array([
-        float(scales["seen" if known else "unseen"]["total"])
-        for known in found["device"].isin(predictor.networks.devices)
-    ])  # fmt: skip
+    outside = outside_of(predictor.range_low_TF, predictor.range_high_TF)
+    found = score_models(predictor.networks, models, predictor.learned, outside)
+    wanted = {name: models.rows[name].to_numpy() for name in ("measure", "execution")}
+    half = half_widths(predictor, found.assign(**wanted))
     parts = suite.parts_of(models.rows["row_id"])
     train = np.isin(parts, recipe.parts)
     scored = parts != "unused" if suite.split.rules else np.ones(len(parts), dtype=bool)

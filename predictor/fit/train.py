@@ -27,6 +27,7 @@ from predictor.fit.data import devices_of, fit_data, load_data, training_rows, u
 from predictor.fit.fitting import FitData, net_config
 from predictor.fit.metrics import held_out_metrics
 from predictor.fit.model_choice import ModelChoice, choice_of, choose_model
+from predictor.fit.ranges import training_ranges
 from predictor.fit.recipe import Recipe, load_recipe
 from predictor.fit.run_folder import claim_folder
 from predictor.fit.splits import Split, device_split
@@ -36,8 +37,7 @@ from predictor.nn.boosted_trees import BoostedTrees
 from predictor.nn.ensemble import Ensemble
 from predictor.nn.fitted_roofline import FittedRoofline
 from predictor.nn.kernel_model import KernelModel
-from predictor.nn.latency import RANGE_SLACK
-from predictor.nn.release_parts import BOOSTED_TREES, NETWORK, ROOFLINE
+from predictor.nn.release_parts import BOOSTED_TREES, NETWORK, RANGES, ROOFLINE
 from predictor.traces.flags import unknown_flag
 from predictor.traces.schema import Imported
 
@@ -103,6 +103,7 @@ def train(
     held_out = cross_validate(recipe, data, split, out_dir, progress=progress, kind=kind)
     fitted = fit_data(data, recipe, split.train, split.backward_factors)
     trained = fit_model(kind, recipe, fitted, out_dir / "fit", progress=progress)
+    ranges = tuple(torch.from_numpy(part) for part in training_ranges(fitted))
     logger.info("trained in %.0f s", time.monotonic() - start)
     metrics, learned = held_out_metrics(held_out), _learned(recipe, data, split, fitted)
     card = card_text(
@@ -114,8 +115,8 @@ def train(
     return save_release(
         out_dir / RELEASE_FOLDER,
         config=_config(_model(recipe, trained, learned), recipe, held_out, facts),
-        tensors={**_weights(trained), **_ranges(fitted)}, metrics=metrics, card=card,
-        overwrite=True,
+        tensors={**_weights(trained), **dict(zip(RANGES, ranges, strict=True))},
+        metrics=metrics, card=card, overwrite=True,
     )  # fmt: skip
 
 
@@ -176,26 +177,6 @@ def _weights(model: KernelModel) -> dict[str, Tensor]:
         for i, net in enumerate(model.members)
         for name, value in net.state_dict().items()
     }
-
-
-def _ranges(fitted: FitData) -> dict[str, Tensor]:
-    """Both (T, F): lowest and highest feature values by token, with slack; empty where unseen."""
-    x = fitted.kernels.x_NF.numpy()
-    token = fitted.kernels.token_N.numpy()
-    if fitted.steps is not None:
-        x = np.concatenate([x, fitted.steps.x_NF.numpy()])
-        token = np.concatenate([token, fitted.steps.token_N.numpy()])
-    if fitted.models is not None:
-        x = np.concatenate([x, fitted.models.x_CF.numpy()])
-        token = np.concatenate([token, fitted.models.token_C.numpy()])
-    slack = RANGE_SLACK * x.std(axis=0)
-    big = np.float32(1e30)
-    low = np.full((len(TOKENS), x.shape[1]), big, dtype=np.float32)
-    high = np.full((len(TOKENS), x.shape[1]), -big, dtype=np.float32)
-    for t in np.unique(token):
-        low[t] = x[token == t].min(axis=0) - slack
-        high[t] = x[token == t].max(axis=0) + slack
-    return {"range.low": torch.from_numpy(low), "range.high": torch.from_numpy(high)}
 
 
 def _learned(recipe: Recipe, data: Imported, split: Split, fitted: FitData) -> list[list[str]]:

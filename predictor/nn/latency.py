@@ -16,13 +16,12 @@ from torch import Tensor
 
 from predictor.errors import CheckpointError
 from predictor.features.columns import (
-    COLUMNS,
     NodeFeatures,
     node_features,
     token_of,
 )
 from predictor.features.roofline import op_class_of
-from predictor.features.table import KernelTable, table_from_graph
+from predictor.features.table import OP_NAMES, KernelTable, table_from_graph
 from predictor.graph.ir import HALVES, PHASES, KernelGraph
 from predictor.graph.ops import TOKENS
 from predictor.hardware.device import Device, Software
@@ -31,6 +30,14 @@ from predictor.hardware.peaks import MATRIX_CLASSES
 from predictor.nn.composition import step_us
 from predictor.nn.correction import StepKernels, named_terms
 from predictor.nn.ensemble import effect_index, threads
+from predictor.nn.interval_scales import (
+    STEP_ROOT,
+    WALL,
+    StepFacts,
+    kernel_levels,
+    step_half_width,
+    widened,
+)
 from predictor.nn.kernel_model import KernelModel
 from predictor.nn.older_releases import weights_of_today
 from predictor.nn.prediction import Interval, Prediction
@@ -50,15 +57,12 @@ from predictor.nn.release_parts import (
     model_of,
     ops_of,
 )
+from predictor.nn.training_range import outside_range
 
 Floats = NDArray[np.float64]
-_MEASURING_COLUMNS = np.isin(COLUMNS, ["isolated", "boost_room", "boost_room_x_time"])
-_RELEASE_COLUMNS = np.isin(COLUMNS, ["release", "scripted_attention"])
 TWIN_HALF: Mapping[str, str] = dict(zip(HALVES, reversed(HALVES), strict=True))
 HOST_BOUND = 1.1
 """Ratio of step to device time from which a step is called host-bound."""
-RANGE_SLACK = 0.25
-"""How far outside the training range of its token a feature may lie, in training deviations."""
 
 
 class ReleaseLike(Protocol):
@@ -106,14 +110,22 @@ class LatencyPredictor:
         edges = torch.tensor(graph.edges, dtype=torch.long).reshape(-1, 2).T
         log_ratio = self.log_ratio(features, device.id, edges).numpy().astype(np.float64)
         label, is_learned = self.labels(table, features.roofline.path)
-        log_ratio = self._widened(log_ratio, op_class_of(table), known)
+        told = software.framework_version is not None
+        outside = self.outside(features, release_known=told)
+        base = features.roofline.base_us
+        kinds = np.full(len(table), device.kind)
+        names = kernel_levels(
+            op_class_of(table), kinds, base * np.exp(log_ratio[:, 1]), np.array(OP_NAMES)[table.op]
+        )  # fmt: skip
+        scales = self.calibration["in_step"]["seen" if known else "unseen"]
+        log_ratio = widened(scales, log_ratio, names, outside)
         time = features.roofline.base_us[:, None] * np.exp(log_ratio)
         time = np.where(is_learned[:, None], time, unlearned_us(table, features.roofline.base_us))
         floor = features.roofline.floor_us
         time = np.maximum(time, floor[:, None])
-        told = software.framework_version is not None
-        inside = is_learned & self.in_range(features, release_known=told)
-        phases, step, host = self._compose(graph, table, time, floor, is_learned, known)
+        inside = is_learned & (outside == 0)
+        widths = self._step_widths(graph, device, software, _mean(outside * is_learned, time[:, 1]))
+        phases, step, host = _compose(graph, table, time, floor, is_learned, widths)
         warnings = (*self._warnings(device, known), *_host_warning(step, host, time))
         correction = self._correction(graph, features, time[:, 1], host)
         if correction:
@@ -156,52 +168,33 @@ class LatencyPredictor:
         opaque = op_class_of(table) == "opaque"
         return np.where(learned, "learned", np.where(opaque, "opaque", "roofline")), learned
 
-    def in_range(self, features: NodeFeatures, *, release_known: bool = True) -> NDArray[np.bool_]:
-        """Whether every feature lies within what training saw for the kernel's token.
+    def outside(self, features: NodeFeatures, *, release_known: bool = True) -> Floats:
+        """(N,) how far each kernel lies outside of what training saw for its token; 0 inside.
 
-        How a kernel was measured is no part of it: some tokens were only measured alone. Neither
-        is the framework's release where nobody told it: its columns hold an assumption then, which
-        lies outside of the rows of any single release.
-
-        Args:
-            features: of the kernels.
-            release_known: whether the framework's release was told.
+        `predictor.nn.training_range` says how it is counted.
         """
-        low, high = self.range_low_TF[features.token], self.range_high_TF[features.token]
-        inside = (features.x >= low) & (features.x <= high)
-        free = _MEASURING_COLUMNS if release_known else _MEASURING_COLUMNS | _RELEASE_COLUMNS
-        return np.asarray((inside | free).all(axis=1))
+        return outside_range(
+            features.x, features.token, self.range_low_TF, self.range_high_TF,
+            release_known=release_known,
+        )  # fmt: skip
 
-    def _widened(self, log_ratio: Floats, classes: NDArray[np.str_], known: bool) -> Floats:
-        """Quantiles conformalised by op class for devices seen or unseen."""
-        scale = self.calibration["in_step"]["seen" if known else "unseen"]
-        default = float(scale["default"])
-        extra = np.array([float(scale.get(str(c), default)) for c in classes])
-        mid = log_ratio[:, 1]
-        lower = np.minimum(log_ratio[:, 0] - extra, mid)
-        upper = np.maximum(log_ratio[:, 2] + extra, mid)
-        return np.stack([lower, mid, upper], axis=1)
+    def _step_widths(
+        self, graph: KernelGraph, device: Device, software: Software, outside: float
+    ) -> dict[str, float]:
+        """Half-width in log time of every phase, and of the whole."""
+        scales = self.calibration["step"]["seen" if self._knows(device) else "unseen"]
+        phases = np.array([*PHASES, STEP_ROOT])
+        mode = "train" if any(k.phase == "backward" for k in graph.kernels) else "infer"
+        n = len(phases)
+        facts = StepFacts(
+            kind=np.full(n, device.kind), measure=np.full(n, WALL), mode=np.full(n, mode),
+            execution=np.full(n, software.mode),
+        )  # fmt: skip
+        half = step_half_width(scales, phases, facts, np.full(n, outside))
+        return dict(zip(phases.tolist(), half.tolist(), strict=True))
 
-    def _compose(
-        self, graph: KernelGraph, table: KernelTable, time: Floats, floor: Floats,
-        learned: NDArray[np.bool_], known: bool,
-    ) -> tuple[dict[str, Interval], Interval, float]:  # fmt: skip
-        """Phase and step intervals (device and host time, whichever is later), and host time."""
-        half = self.calibration["step"]["seen" if known else "unseen"]
-        phases: dict[str, Interval] = {}
-        total, all_host = np.zeros(3), 0.0
-        widths = {p: float(half.get(p, half["total"])) for p in (*PHASES, "total")}
-        for i, phase in enumerate(PHASES):
-            rows = table.phase == i
-            if not rows.any() and not graph.host_ops.get(phase):
-                continue
-            host = host_us(graph, table, phase, rows)
-            all_host += host
-            device = _band(time[rows], floor[rows], learned[rows], widths[phase])
-            phases[phase] = _interval(_later(device, host))
-            device = _band(time[rows], floor[rows], learned[rows], widths["total"])
-            total += _later(device, host)
-        return phases, _interval(total), all_host
+    def _knows(self, device: Device) -> bool:
+        return device.id in self.networks.devices
 
     def _correction(
         self, graph: KernelGraph, features: NodeFeatures, time_us: Floats, host: float
@@ -230,6 +223,32 @@ class LatencyPredictor:
                     f"{self.name} learned from {learned.text}; {device.kind} figures extrapolate"
                 )
         return tuple(found)
+
+
+def _compose(
+    graph: KernelGraph, table: KernelTable, time: Floats, floor: Floats,
+    learned: NDArray[np.bool_], widths: Mapping[str, float],
+) -> tuple[dict[str, Interval], Interval, float]:  # fmt: skip
+    """Phase and step intervals (device and host time, whichever is later), and host time."""
+    phases: dict[str, Interval] = {}
+    total, all_host = np.zeros(3), 0.0
+    for i, phase in enumerate(PHASES):
+        rows = table.phase == i
+        if not rows.any() and not graph.host_ops.get(phase):
+            continue
+        host = host_us(graph, table, phase, rows)
+        all_host += host
+        device = _band(time[rows], floor[rows], learned[rows], widths[phase])
+        phases[phase] = _interval(_later(device, host))
+        device = _band(time[rows], floor[rows], learned[rows], widths[STEP_ROOT])
+        total += _later(device, host)
+    return phases, _interval(total), all_host
+
+
+def _mean(values: Floats, weights: Floats) -> float:
+    """Weighted mean; 0 of nothing."""
+    whole = float(weights.sum())
+    return float((values * weights).sum()) / whole if whole > 0 else 0.0
 
 
 def on_native_path(table: KernelTable, path: NDArray[np.str_]) -> NDArray[np.bool_]:

@@ -17,6 +17,7 @@ from predictor.graph.ops import TOKENS
 from predictor.nn.boosted_trees import BoostedTrees, trees_of
 from predictor.nn.ensemble import Ensemble
 from predictor.nn.fitted_roofline import FittedRoofline, roofline_of
+from predictor.nn.interval_scales import BAND, OUTSIDE
 from predictor.nn.kernel_model import KernelModel
 from predictor.nn.latency_net import LatencyNet, NetConfig
 from predictor.nn.tokens import trunk_tokens
@@ -166,8 +167,9 @@ def check_calibration(calibration: Mapping[str, Any]) -> None:
             scales = by_kind.get(kind) if isinstance(by_kind, dict) else None
             if not isinstance(scales, dict) or needed not in scales:
                 raise ValueError(f"calibration.{context}.{kind}.{needed} is missing")
-            low = 0.0 if context == "step" else -LARGEST_SCALE  # a half width, or its correction
             for name, value in scales.items():
+                whole = context == "step" or name in (BAND, OUTSIDE)
+                low = 0.0 if whole else -LARGEST_SCALE  # a half width, or its correction
                 if not _is_number(value) or not low <= value <= LARGEST_SCALE:
                     raise ValueError(
                         f"calibration.{context}.{kind}.{name} is {value!r}, not a number from "

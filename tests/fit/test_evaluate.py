@@ -18,7 +18,7 @@ from rich.console import Console
 
 from predictor.checkpoint import load_release, save_release
 from predictor.errors import CheckpointError, DataError, RecipeError
-from predictor.fit.coverage import range_of
+from predictor.fit.coverage import outside_of
 from predictor.fit.data import load_data
 from predictor.fit.evaluate import Evaluation, evaluate
 from predictor.fit.evaluation_view import BRACKETS, STAR
@@ -29,6 +29,7 @@ from predictor.fit.samples import kernel_samples
 from predictor.fit.scoring import score_kernels, score_steps
 from predictor.fit.step_samples import step_samples
 from predictor.nn.latency import load_predictor
+from predictor.nn.training_range import MOST_OUTSIDE
 
 KEYS = {
     "device", "target", "op_class", "phase", "mode", "n", "n_predicted", "mape", "median_ape",
@@ -170,6 +171,16 @@ def test_rows_recompute_the_report(whole: Evaluation, tmp_path: Path) -> None:
     assert checked == len(whole.groups) > 50
 
 
+def half_width(scales: dict[str, float], phase: str, mode: str, outside: float) -> float:
+    """The finest scale of an eager step on a GPU, those of its phase first."""
+    names = [
+        f"{p}{suffix}"
+        for p in ("total", phase)
+        for suffix in ("", "@gpu", "@gpu/wall", f"@gpu/wall/{mode}", f"@gpu/wall/{mode}/eager")
+    ]
+    return next(scales[n] for n in names[::-1] if n in scales) + scales["outside"] * outside
+
+
 def test_rows_are_scored_as_the_release_says(whole: Evaluation, release: Path) -> None:
     """A step is the sum of its kernels: nothing in an evaluation is fitted to its rows."""
     half = load_release(release).config["calibration"]["step"]
@@ -178,7 +189,10 @@ def test_rows_are_scored_as_the_release_says(whole: Evaluation, release: Path) -
     seen = steps["device"].isin(["nvidia-t4", "nvidia-v100-pcie-32gb"])
     assert (steps["seen"] == seen).all()
     for kind, part in (("seen", steps[seen]), ("unseen", steps[~seen])):
-        width = part["phase"].map(lambda p, kind=kind: half[kind].get(p, half[kind]["total"]))
+        width = [
+            half_width(half[kind], *row)
+            for row in part[["phase", "mode", "outside"]].itertuples(index=False)
+        ]
         np.testing.assert_allclose(np.log(part["upper_us"] / part["predicted_us"]), width)
         np.testing.assert_allclose(np.log(part["predicted_us"] / part["lower_us"]), width)
     sums = steps.pivot_table(index="row_id", columns="phase", values="predicted_us")
@@ -600,18 +614,41 @@ def test_rows_tell_how_much_of_their_time_is_like_training(release: Path, data_d
     wide = np.full_like(predictor.range_low_TF, np.inf)
     for low, high, share in ((-wide, wide, "learned"), (wide, -wide, None)):
         known = replace(predictor, range_low_TF=low, range_high_TF=high)
+        outside = outside_of(low, high)
         kernels = kernel_samples(
             load_data(Recipe(name="a"), [data_dir]).kernels, known.networks.devices
         )
-        found = [score_kernels(known.networks, kernels, frozenset(), range_of(known))]
+        found = [
+            score_kernels(
+                known.networks,
+                kernels,
+                frozenset(),
+                outside,
+            )
+        ]
         assert (found[0]["in_distribution"] == 0).all()  # nothing was learned
-        found = [score_kernels(known.networks, kernels, known.learned, range_of(known))]
+        found = [
+            score_kernels(
+                known.networks,
+                kernels,
+                known.learned,
+                outside,
+            )
+        ]
         data = load_data(Recipe(name="a"), [data_dir])
         steps = step_samples(data, data.steps, known.networks.devices)
-        found += score_steps(known.networks, steps, known.learned, range_of(known))
+        found += score_steps(
+            known.networks,
+            steps,
+            known.learned,
+            outside,
+        )
         for rows in found:
             expected = rows[share] if share else 0.0
             np.testing.assert_allclose(rows["in_distribution"], expected)
+        for rows in found[1:]:
+            far = 0.0 if share else MOST_OUTSIDE * rows["learned"]
+            np.testing.assert_allclose(rows["outside"], far, rtol=1e-6)
 
 
 def test_training_rows_are_like_training_and_spread_is_no_baseline(whole: Evaluation) -> None:

@@ -6,7 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from predictor.fit.calibration import FALLBACK_STEP, FALLBACK_WIDENING, MIN_ROWS, calibrate
+from predictor.fit.calibration import (
+    FALLBACK_STEP,
+    FALLBACK_WIDENING,
+    MIN_ROWS,
+    SLOPES,
+    calibrate,
+)
 from predictor.fit.crossval import HeldOut, folds
 from predictor.fit.recipe import Recipe
 from predictor.fit.splits import device_split
@@ -18,7 +24,8 @@ def kernels(op: str, rows: int, *, off: float, half: float, kind: str = "device"
     """Rows off by up to `off` in log time, predicted with a half-width of `half`."""
     log = np.linspace(-off, off, rows)
     return pd.DataFrame({
-        "fold_kind": kind, "fold": [f"g{i % 4}" for i in range(rows)], "op": op,
+        "fold_kind": kind, "fold": "half", "group": [f"g{i % 4}" for i in range(rows)], "op": op,
+        "device": "nvidia-t4", "context": "isolated", "outside": 0.0,
         "measured_us": 100 * np.exp(log), "predicted_us": 100.0,
         "lower_us": 100 * np.exp(-half), "upper_us": 100 * np.exp(half),
     })  # fmt: skip
@@ -41,11 +48,35 @@ def test_narrow_intervals_are_widened_by_class_and_kind() -> None:
     ]
     held = HeldOut(kernels=pd.concat(rows), ops=pd.DataFrame(), steps=pd.DataFrame())
     scales = calibrate(held, 0.9)["isolated"]
-    # uniform residuals: 90% of them lie within 0.9 of the largest
-    assert scales["unseen"]["matmul"] == pytest.approx(0.9 - 0.2, abs=0.02)
-    assert scales["unseen"]["softmax"] == pytest.approx(0.18 - 0.5, abs=0.02)  # narrowed
-    assert scales["seen"]["matmul"] == pytest.approx(0.36 - 0.2, abs=0.02)
-    assert "softmax" not in scales["seen"]
+    # the wider quantiles are the more certain ones: they do not count
+    assert scales["unseen"]["band"] == scales["seen"]["band"] == 0.0
+    # uniform residuals: 90% of them lie within 0.9 of the largest, 0.8 over both; four groups
+    # against three groups' worth of the cell around
+    assert scales["unseen"]["default"] == pytest.approx(0.8, abs=0.02)
+    assert scales["unseen"]["matmul"] == pytest.approx((4 * 0.9 + 3 * 0.8) / 7, abs=0.02)
+    assert scales["unseen"]["softmax"] == pytest.approx((4 * 0.18 + 3 * 0.8) / 7, abs=0.02)
+    assert scales["seen"]["default"] == pytest.approx(0.36, abs=0.02)
+    assert "matmul" not in scales["seen"]  # no other rows than all
+
+
+def test_quantiles_that_tell_wide_from_narrow_count() -> None:
+    rows = [kernels("linear", 400, off=1.0, half=0.9), kernels("softmax", 400, off=0.2, half=0.18)]
+    held = HeldOut(kernels=pd.concat(rows), ops=pd.DataFrame(), steps=pd.DataFrame())
+    scales = calibrate(held, 0.9)["isolated"]["unseen"]
+    assert scales["band"] == 1.0
+    assert [scales[name] for name in ("default", "matmul", "softmax")] == pytest.approx(
+        [0.0] * 3, abs=0.02
+    )
+
+
+def test_an_error_that_grows_outside_of_training_widens_there() -> None:
+    far = kernels("linear", 400, off=0.8, half=0.1).assign(outside=2.0)
+    near = kernels("linear", 400, off=0.1, half=0.1)
+    held = HeldOut(kernels=pd.concat([near, far]), ops=pd.DataFrame(), steps=pd.DataFrame())
+    assert calibrate(held, 0.9)["isolated"]["unseen"]["outside"] == max(SLOPES)
+    far = kernels("linear", 400, off=0.1, half=0.1).assign(outside=2.0)
+    held = HeldOut(kernels=pd.concat([near, far]), ops=pd.DataFrame(), steps=pd.DataFrame())
+    assert calibrate(held, 0.9)["isolated"]["unseen"]["outside"] == 0.0
 
 
 def test_a_device_never_seen_is_never_surer_than_a_seen_one() -> None:
@@ -55,8 +86,8 @@ def test_a_device_never_seen_is_never_surer_than_a_seen_one() -> None:
     ]
     held = HeldOut(kernels=pd.concat(rows), ops=pd.DataFrame(), steps=pd.DataFrame())
     scales = calibrate(held, 0.9)["isolated"]
-    assert scales["unseen"]["matmul"] == scales["seen"]["matmul"]
-    assert scales["seen"]["matmul"] == pytest.approx(0.9 - 0.2, abs=0.02)
+    assert scales["unseen"]["default"] == scales["seen"]["default"]
+    assert scales["seen"]["default"] + 0.2 * scales["seen"]["band"] == pytest.approx(0.9, abs=0.02)
 
 
 def test_a_class_with_few_rows_takes_the_scale_of_all() -> None:
@@ -70,7 +101,9 @@ def test_a_class_with_few_rows_takes_the_scale_of_all() -> None:
 def test_step_half_widths_cover_the_level_of_the_groups() -> None:
     residual = np.linspace(-0.5, 0.5, 101)
     steps = pd.DataFrame({
-        "fold_kind": "device", "fold": [f"g{i % 5}" for i in range(101)], "phase": "total",
+        "fold_kind": "device", "fold": "half", "group": [f"g{i % 5}" for i in range(101)],
+        "phase": "total", "device": "nvidia-t4", "outside": 0.0, "measure": "wall",
+        "mode": "infer", "execution": "eager",
         "predicted_us": 100.0, "measured_us": 100 * np.exp(residual),
     })  # fmt: skip
     held = HeldOut(kernels=pd.DataFrame(), ops=pd.DataFrame(), steps=steps)
@@ -132,7 +165,9 @@ def test_without_steps_and_ops_a_step_is_as_unsure_as_kernels_alone() -> None:
     scales = calibrate(held, 0.9)
     seen = scales["isolated"]["seen"]
     assert scales["in_step"]["seen"] == seen
-    assert scales["step"]["seen"]["total"] == seen["default"] == pytest.approx(0.7, abs=0.02)
+    half = seen["default"] + 0.2 * seen["band"]
+    assert half == pytest.approx(0.9, abs=0.02)
+    assert scales["step"]["seen"]["total"] == seen["default"]
     few = HeldOut(kernels=rows.head(MIN_ROWS - 1), ops=pd.DataFrame(), steps=pd.DataFrame())
     assert calibrate(few, 0.9)["step"]["seen"] == {"total": FALLBACK_STEP["seen"]}
 

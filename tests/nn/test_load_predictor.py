@@ -172,6 +172,10 @@ def test_a_scale_that_makes_no_interval(value: object) -> None:
 def test_kernel_scales_may_narrow_and_step_scales_may_not() -> None:
     narrow = {"seen": {"default": -0.1}, "unseen": {"default": -0.1}}
     check_calibration({**WHOLE, "in_step": narrow, "isolated": narrow})
+    for name in ("band", "outside"):
+        scales = {"default": 0.1, name: -0.1}
+        with pytest.raises(ValueError, match=f"in_step.seen.{name} is -0.1, not a number from 0"):
+            check_calibration({**WHOLE, "in_step": {"seen": scales, "unseen": scales}})
     with pytest.raises(ValueError, match=r"step\.seen\.total is -0\.1, not a number from 0 to"):
         check_calibration({**WHOLE, "step": {"seen": {"total": -0.1}, "unseen": {"total": 0.1}}})
 
