@@ -254,6 +254,7 @@ def model_us(
         batch.consumers_2P,
     )  # fmt: skip
     time_C = models.base_us_C[at] * torch.exp(log_ratio[:, 1])
+    time_C = torch.maximum(time_C, models.floor_us_C[at])  # as predictions are
     device_B = device_us(time_C, models.count_C[at], batch.row_C, len(rows_B))
     step_B = step_us(device_B, models.host_us_M[rows_B])
     if net.correction is None:
