@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from predictor.features.columns import COLUMNS, node_features
-from predictor.features.library import LIBRARY_COLUMNS, cudnn_major
+from predictor.features.library import LIBRARY_COLUMNS, STEP_COLUMNS, is_old
 from predictor.features.recurrent import CALL_US, STEP_US
 from predictor.graph.ops import OPS
 from predictor.hardware.catalogue import resolve_device
@@ -72,9 +72,16 @@ def test_an_old_library_has_no_kernels_for_few_rows(table):
     calls = [rnn(1760, 32, 50, 1)]
     values, us = columns(table, calls)
     before, slow = columns(table, calls, software=OLD)
-    assert values["old_cudnn"][0] == 0.0 and before["old_cudnn"][0] == 1.0
     assert slow[0] > 1.2 * us[0]
-    assert cudnn_major(Software()) == cudnn_major(NEW) == 7 and cudnn_major(OLD) == 6
+    for name in STEP_COLUMNS:  # each of them has columns of its own
+        assert values[f"old_{name}"][0] == before[name][0] == 0.0
+    assert before["old_log_steps"][0] == values["log_steps"][0] == pytest.approx(np.log(50))
+
+
+def test_which_releases_are_old():
+    amd = Software(framework="deepbench", framework_version="rocm 1.7.1, miopen 1.3")
+    assert is_old(OLD) and is_old(amd)
+    assert not is_old(NEW) and not is_old(Software()) and not is_old(Software(framework_version=""))
 
 
 def test_inputs_of_all_steps_are_one_product(table):
@@ -132,6 +139,16 @@ def test_vector_lanes_feed_narrow_tiles(table):
     values, us = columns(table, calls)
     assert values["log_library"][0] < -0.2 and values["log_library"][1] == 0.0
     assert us[0] > 2.0 * 1760 * 32 * 1760 / 15.7e6
+
+
+def test_int8_products_in_plain_layouts_take_vector_lanes(table):
+    calls, t4 = [("matmul", (1, 7680, 1500, 2560), "int8")], resolve_device("nvidia-t4")
+    _, us = columns(table, calls, device=t4)
+    _, framework = columns(table, calls, device=t4, software=Software())
+    assert us[0] > 2.5 * framework[0]
+    _, pascal = columns(table, calls, device=resolve_device("nvidia-titan-xp"))
+    ideal = 2.0 * 7680 * 1500 * 2560 / 48e6
+    assert ideal < pascal[0] < 1.5 * ideal
 
 
 def test_int8_is_told(table):
