@@ -21,6 +21,7 @@ from accuracy_suites import KINDS, Scored, floor_of, of_kind, read_facts, read_f
 from accuracy_tables import (
     baselines,
     breakdown,
+    by_distance,
     calibration,
     cause_table,
     summary,
@@ -51,6 +52,10 @@ Made by `python training/accuracy_report.py FOLDER --out docs` from the rows and
   cannot be told from noise.
 - **In distribution**: share of the predicted time in learned kernels whose every feature lies
   within what training saw.
+- **Outside training**: how far the features of the learned kernels lie outside of their training
+  range, as shares of its width, summed over the features, mean over the time
+  (`predictor.nn.training_range`). A table of its own has the error by it, devices trained on and
+  not apart: where the score works, the error rises with it.
 - **Calibration**: width is upper / lower, the median. "Constant" is the prediction times and
   divided by one factor for all rows of a kind, which covers as many rows of the part "chosen on" as
   the intervals do: the development rows, or, where the split has none or develops in turn, the
@@ -90,6 +95,8 @@ def _suite(scored: Scored, development: bool) -> Iterator[str]:
     yield f"### {scored.name}: baselines and published peers\n\n{baselines(scored)}\n"
     yield f"### {scored.name}: calibration of the intervals\n\n"
     yield f"{calibration(scored)}\n"
+    yield f"### {scored.name}: is the distance from training worth something\n\n"
+    yield f"{by_distance(scored)}\n"
     yield f"### {scored.name}: causes of large errors\n\n{cause_table(scored)}\n"
     yield f"<details><summary>The worst {WORST} rows</summary>\n\n"
     yield f"{worst_table(scored, WORST)}\n</details>\n\n"

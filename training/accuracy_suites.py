@@ -26,12 +26,14 @@ KINDS: Mapping[Kind, str] = {
 COLUMNS: tuple[str, ...] = (
     "row_id", "device", "op", "dtype", "phase", "mode", "flag", "target", "op_class", "label",
     "part", "scored", "trained", "fitted", "seen", "measured_us", "predicted_us", "lower_us",
-    "upper_us", "roofline_us", "learned", "in_distribution", "spread_us",
+    "upper_us", "roofline_us", "learned", "in_distribution", "outside", "spread_us",
 )  # fmt: skip
 """Columns that a report needs of every suite."""
 FIELDS: tuple[str, ...] = ("suite", "split", "checkpoint", "groups", "notes", "unscored")
 """Keys that it needs of an evaluation's JSON."""
 TEXTS: tuple[str, ...] = ("dtype", "flag", "op", "phase", "mode", "label")
+OF_KERNELS: tuple[str, ...] = ("scheme", "framework", "library")
+"""Texts of kernel rows; a suite of steps alone does without."""
 DEVELOPMENT = "development"
 _Share = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -206,4 +208,7 @@ def _with_kinds(rows: pd.DataFrame) -> pd.DataFrame:
     kind = np.where(rows["target"] == "step", "step", np.where(inside, "in_step", "alone"))
     ratio = np.log(rows["predicted_us"].to_numpy(float) / rows["measured_us"].to_numpy(float))
     texts = {c: rows[c].astype(object).fillna("").astype(str) for c in TEXTS}
+    for column in OF_KERNELS:
+        there = rows[column] if column in rows.columns else pd.Series("", index=rows.index)
+        texts[column] = there.astype(object).fillna("").astype(str)
     return rows.assign(kind=kind, log_ratio=ratio, **texts).reset_index(drop=True)

@@ -34,6 +34,11 @@ DECADES: tuple[tuple[float, str], ...] = (
 LIKENESS: tuple[tuple[float, str], ...] = (
     (0.01, "none of the time"), (0.5, "less than half"), (0.99, "half and more"), (np.inf, "all"),
 )  # fmt: skip
+DISTANCES: tuple[tuple[float, str], ...] = (
+    (1e-9, "0"), (0.1, "below 0.1"), (0.5, "0.1 to 0.5"), (1.0, "0.5 to 1"), (2.0, "1 to 2"),
+    (np.inf, "2 and more"),
+)  # fmt: skip
+"""Of the score `outside`, how far outside of the training range."""
 Groups = Iterator[tuple[str, pd.DataFrame]]
 
 
@@ -126,6 +131,17 @@ def _by(column: str) -> Callable[[pd.DataFrame, Kind], Groups]:
     return groups
 
 
+def _where_told(column: str) -> Callable[[pd.DataFrame, Kind], Groups]:
+    """Groups by a column; none where no row, or every row alike, has a value."""
+
+    def groups(rows: pd.DataFrame, kind: Kind) -> Groups:
+        of = of_kind(rows, kind)
+        if of[column].nunique() > 1:
+            yield from _by(column)(rows, kind)
+
+    return groups
+
+
 def _by_bin(
     bins: Sequence[tuple[float, str]], value: Callable[[pd.DataFrame], pd.Series]
 ) -> Callable[[pd.DataFrame, Kind], Groups]:
@@ -146,11 +162,48 @@ GROUPINGS: Mapping[str, Callable[[pd.DataFrame, Kind], Groups]] = {
     "device": _by("device"),
     "op class": _by("op_class"),
     "dtype": _by("dtype"),
+    "scheme": _where_told("scheme"),
+    "framework": _where_told("framework"),
+    "library": _where_told("library"),
     "phase": _phases,
     "measured time": _by_bin(DECADES, lambda r: r["measured_us"]),
     "in distribution": _by_bin(LIKENESS, lambda r: r["in_distribution"]),
+    "outside training": _by_bin(DISTANCES, lambda r: r["outside"]),
 }
 """How rows of one kind are cut: name of the cut, and its groups."""
+
+
+def by_distance(scored: Scored) -> str:
+    """Errors and intervals by how far rows lie outside of training, devices seen and unseen apart.
+
+    Of all predicted rows that the checkpoint was not trained on, of any part: few of the test part
+    lie in some of the bins.
+    """
+    lines = []
+    every = scored.rows[~scored.rows["trained"].astype(bool)]
+    for kind, title in KINDS.items():
+        for seen, name in ((True, "seen"), (False, "unseen")):
+            rows = every[every["seen"].astype(bool) == seen]
+            for value, part in GROUPINGS["outside training"](rows, kind):
+                off = np.expm1(np.abs(part["log_ratio"].to_numpy(dtype=float)))
+                width = np.median(part["upper_us"] / part["lower_us"])
+                lines.append([
+                    title, name, value, f"{len(part):,}", percent(np.median(off)),
+                    percent(np.quantile(off, 0.9)), percent(inside(part).mean(), ".0f"),
+                    f"{width:.2f}", f"{scores_of(part).mean():.2f}",
+                ])  # fmt: skip
+    header = (
+        "rows",
+        "device",
+        "outside by",
+        "n",
+        "off by: median",
+        "p90",
+        "covers",
+        "width",
+        "score",
+    )
+    return markdown(header, lines, texts=3)
 
 
 def calibration(scored: Scored) -> str:

@@ -73,7 +73,8 @@ def _row(rng: np.random.Generator, part: str, kind: str, phase: str, i: int) -> 
         "lower_us": predicted * math.exp(-half), "upper_us": predicted * math.exp(half),
         "roofline_us": measured * 0.5, "gradient_boosting_us": measured * float(rng.uniform(1, 2)),
         "learned": 0.0 if i % 11 == 5 else 1.0, "in_distribution": 0.0 if i % 4 == 1 else 1.0,
-        "spread_us": measured * 0.02 * (i % 9), "model": "toy", "batch": 8.0,
+        "outside": 0.3 * (i % 4), "spread_us": measured * 0.02 * (i % 9), "model": "toy",
+        "batch": 8.0, "scheme": None if step else ("", "fp8_block")[i % 2], "framework": "pytorch",
     }  # fmt: skip
 
 
@@ -181,6 +182,11 @@ def test_every_cut_of_a_kind_is_what_its_rows_say(accuracy, read, rows, mode):
         **{("device", d): g for d, g in part.groupby("device")},
         **{("op class", c): g for c, g in part.groupby("op_class") if c != "all"},
         **{("dtype", d): g for d, g in part.fillna({"dtype": "not stated"}).groupby("dtype")},
+        **(
+            {}
+            if mode == "step"
+            else {("scheme", s or "not stated"): g for s, g in part.groupby("scheme")}
+        ),
         **{("phase", p): g for p, g in (every if mode == "step" else part).groupby("phase")},
         ("measured time", "below 10 µs"): there[there["measured_us"] < 10],
         ("measured time", "10 to 100 µs"): there[there["measured_us"].between(10, 100)],
@@ -189,6 +195,9 @@ def test_every_cut_of_a_kind_is_what_its_rows_say(accuracy, read, rows, mode):
         ("measured time", "10 to 100 ms"): there[there["measured_us"].between(1e4, 1e5)],
         ("in distribution", "none of the time"): there[there["in_distribution"] == 0],
         ("in distribution", "all"): there[there["in_distribution"] == 1],
+        ("outside training", "0"): there[there["outside"] == 0],
+        ("outside training", "0.1 to 0.5"): there[there["outside"] == 0.3],
+        ("outside training", "0.5 to 1"): there[there["outside"].between(0.5, 1)],
     }
     cuts = {key: group for key, group in cuts.items() if len(group)}
     assert {(line["by"], line[""]) for line in lines} == set(cuts)
@@ -210,6 +219,26 @@ def test_baselines_stand_beside_the_own_error_on_the_same_rows(accuracy, read, r
     ]
     phases = {row["phase"] for row in lines if row["rows"] == KINDS["step"]}
     assert phases == {"total", "forward", "backward"}
+
+
+def test_errors_stand_by_the_distance_from_training(accuracy, read, rows):
+    lines = table(accuracy.tables.by_distance(read(rows)))
+    part = rows[rows["scored"] & ~rows["trained"] & rows["predicted_us"].notna()]
+    for mode, title in KINDS.items():
+        of = part[(part["target"] == "step") & (part["phase"] == "total")]
+        of = of if mode == "step" else part[part["mode"] == mode]
+        # distance and device take turns by fours and by twos
+        cuts = {("seen", "0"): 0.0, ("unseen", "0.1 to 0.5"): 0.3, ("seen", "0.5 to 1"): 0.6,
+                ("unseen", "0.5 to 1"): 0.9}  # fmt: skip
+        found = {(x["device"], x["outside by"]): x for x in lines if x["rows"] == title}
+        assert set(found) == set(cuts)
+        for key, distance in cuts.items():
+            group = of[np.isclose(of["outside"], distance)]
+            off = np.exp(np.abs(np.log(group["predicted_us"] / group["measured_us"]))) - 1
+            held = group["measured_us"].between(group["lower_us"], group["upper_us"]).mean()
+            assert found[key]["n"] == str(len(group))
+            assert found[key]["off by: median"] == f"{100 * off.median():.1f}"
+            assert found[key]["covers"] == f"{100 * held:.0f}"
 
 
 def test_interval_score_of_three_rows_by_hand(accuracy):
@@ -377,7 +406,9 @@ def test_the_same_files_give_the_same_page(accuracy, rows, tmp_path, capsys):
     assert expected(chosen(rows, "step", "development")).items() <= table(section)[0].items()
 
 
-@pytest.mark.parametrize("column", ["in_distribution", "roofline_us", "spread_us", "seen"])
+@pytest.mark.parametrize(
+    "column", ["in_distribution", "outside", "roofline_us", "spread_us", "seen"]
+)
 def test_a_missing_column_is_named_in_one_line(accuracy, rows, tmp_path, capsys, column):
     folder = write(tmp_path / "folder", rows)
     rows.drop(columns=column).to_parquet(folder / "toy.rows.parquet")
