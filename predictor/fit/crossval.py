@@ -20,6 +20,7 @@ from predictor.fit.data import (
     FOLDS,
     fit_data,
     shape_fold,
+    training_models,
     usable_kernels,
     usable_models,
     usable_steps,
@@ -227,7 +228,7 @@ def _run(
     if samples is not None:
         ops, step_rows = score_steps(networks, samples, outside=outside)
         step_parts.append(step_rows)
-    rows = _held(usable_models(data, fold.held_devices), fold)
+    rows = _held(training_models(data, recipe, fold.held_devices), fold)
     models = model_samples(rows, banks_of(rows), fitted.hosts, recipe.network.message_layers)
     if models is not None:
         step_parts.append(score_models(networks, models, outside=outside))

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 SAMPLE_GROUP = ("source", "device", "op", "dtype", "scheme", "framework")
 """Columns of a kernel row within whose equal values a recipe may take a sample."""
+MODEL_GROUP = ("source", "device", "mode", "execution", "framework_version", "dtype", "layout")
+"""The same of whole models."""
 FOLDS = 5
 """Dimension-hash folds of kernel rows: a shape is in one fold on every device."""
 
@@ -67,12 +69,20 @@ def usable_models(data: Imported, devices: Collection[str]) -> pd.DataFrame:
     return rows[in_bank(rows, banks_of(rows))]
 
 
+def training_models(data: Imported, recipe: Recipe, devices: Collection[str]) -> pd.DataFrame:
+    """Whole models of `devices` that a recipe trains on: `usable_models`, its sample of them."""
+    rows = usable_models(data, devices)
+    most = recipe.models_per_group
+    return _sampled(rows, most, MODEL_GROUP) if most else rows
+
+
 def usable_kernels(data: Imported, recipe: Recipe, devices: Collection[str]) -> pd.DataFrame:
     """Kernel rows of `devices` that the recipe chooses, without its flags, its sample of them."""
     rows = data.kernels
     usable = rows["device"].isin(list(devices)) & ~rows["flag"].isin(recipe.exclude_flags)
     rows = rows[usable & _chosen(recipe, rows)]
-    return _sampled(rows, recipe.rows_per_group) if recipe.rows_per_group else rows
+    most = recipe.rows_per_group
+    return _sampled(rows, most, SAMPLE_GROUP) if most else rows
 
 
 def _chosen(recipe: Recipe, rows: pd.DataFrame) -> pd.Series[bool]:
@@ -85,7 +95,7 @@ def _chosen(recipe: Recipe, rows: pd.DataFrame) -> pd.Series[bool]:
     return chosen
 
 
-def _sampled(rows: pd.DataFrame, most: int) -> pd.DataFrame:
+def _sampled(rows: pd.DataFrame, most: int, columns: Sequence[str]) -> pd.DataFrame:
     """At most so many rows of each group, those whose ids have the smallest hashes.
 
     Which rows of a group are taken does not depend on other groups.
@@ -93,7 +103,7 @@ def _sampled(rows: pd.DataFrame, most: int) -> pd.DataFrame:
     import pandas as pd
 
     order = pd.Series(pd.util.hash_pandas_object(rows["row_id"], index=False), index=rows.index)
-    groups = [rows[c] for c in SAMPLE_GROUP]
+    groups = [rows[c] for c in columns]
     rank = order.groupby(groups, sort=False, observed=True).rank(method="first")
     return rows[rank <= most]
 
@@ -132,7 +142,7 @@ def fit_data(
     kernels = usable_kernels(data, recipe, devices)
     if without_fold is not None:
         kernels = kernels[shape_fold(kernels) != without_fold]
-    models = usable_models(data, devices)
+    models = training_models(data, recipe, devices)
     models = models[~models["model"].isin(list(without_models))]
     if kernels.empty and models.empty:
         raise DataError(

@@ -139,6 +139,9 @@ class Recipe(_Strict):
     rows_per_group: Annotated[int, Field(ge=0)] = 0
     """Kernel rows of one source, device, op, dtype, scheme, framework that are trained on, at most
     (drawn by a hash of their ids); 0 takes all."""
+    models_per_group: Annotated[int, Field(ge=0)] = 0
+    """Whole models of one source, device, mode, execution, release, dtype and layout that are
+    trained on, at most (drawn likewise); 0 takes all."""
     exclude_flags: tuple[str, ...] = ("throttled", "op_sum_above_step")
     only: dict[KernelColumn, tuple[str, ...]] = {}
     """Values of columns of the kernel rows that train; rows of other values are left out."""

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from predictor.fit.data import usable_kernels, usable_models, usable_steps
+from predictor.fit.data import training_models, usable_kernels, usable_steps
 from predictor.fit.recipe import Recipe
 from predictor.fit.splits import Split
 from predictor.traces.schema import Imported
@@ -80,7 +80,7 @@ def trained_rows(data: Imported, recipe: Recipe, split: Split) -> TrainedRows:
     with_ops = pd.concat(
         [usable_steps(data, split.train), factors[factors["mode"] == "train"]], ignore_index=True
     )
-    steps = pd.concat([with_ops, usable_models(data, split.train)], ignore_index=True)
+    steps = pd.concat([with_ops, training_models(data, recipe, split.train)], ignore_index=True)
     inside = with_ops[["device", "graph", "source"]].drop_duplicates()
     ops = data.ops[~data.ops["flag"].isin(recipe.exclude_flags)]
     ops = ops[(ops["forward_us"] > 0) | (ops["backward_us"] > 0)]

@@ -13,13 +13,14 @@ from predictor.fit.data import (
     fit_data,
     load_data,
     shape_fold,
+    training_models,
     usable_kernels,
     usable_steps,
 )
 from predictor.fit.recipe import Recipe
 from predictor.fit.samples import kernel_samples
 from predictor.fit.step_samples import step_samples
-from predictor.traces.schema import Imported
+from predictor.traces.schema import Imported, filled
 
 RECIPE = Recipe(name="tiny-v1")
 TRAIN = ("nvidia-t4", "nvidia-v100-pcie-32gb")
@@ -69,6 +70,19 @@ def test_flags_exclude_rows(data: Imported) -> None:
     assert set(kept["device"]) == set(TRAIN)
     every = RECIPE.model_copy(update={"exclude_flags": ()})
     assert len(usable_kernels(held, every, TRAIN)) == 2 * 5 * 30
+
+
+def test_a_sample_of_whole_models_takes_so_many_of_each_group(monkeypatch) -> None:
+    rows = filled("steps", {
+        "row_id": [f"timm:{i}" for i in range(60)], "source": "timm",
+        "device": ["nvidia-t4", "nvidia-l4"] * 30, "mode": ["infer"] * 40 + ["train"] * 20,
+    }, 60)  # fmt: skip
+    monkeypatch.setattr("predictor.fit.data.usable_models", lambda data, devices: rows)
+    recipe = RECIPE.model_copy(update={"models_per_group": 15})
+    found = training_models(None, recipe, TRAIN)
+    counts = found.groupby(["device", "mode"]).size()
+    assert sorted(counts) == [10, 10, 15, 15]
+    assert len(training_models(None, RECIPE, TRAIN)) == 60
 
 
 def test_only_rows_of_the_values_that_a_recipe_names_train(data: Imported) -> None:
