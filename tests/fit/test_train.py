@@ -328,7 +328,9 @@ def test_members_differ_and_all_are_stored(train_once: TrainOnce) -> None:
     release = train_once("run", network__members=2, network__message_layers=0)
     nets = load_predictor(release).networks.members
     assert len(nets) == 2
-    assert not torch.equal(nets[0].encoders[0].encoder[0].weight, nets[1].encoders[0].encoder[0].weight)
+    assert not torch.equal(
+        nets[0].encoders[0].encoder[0].weight, nets[1].encoders[0].encoder[0].weight
+    )
 
 
 def test_training_learns_the_factors_of_the_devices(train_once: TrainOnce, data_dir: Path) -> None:
