@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from predictor.fit.card_tables import held_out_tables, seed_table
 from predictor.fit.model_choice import ModelChoice
 from predictor.fit.recipe import Recipe
 from predictor.fit.splits import Split
@@ -79,15 +80,9 @@ def card_text(
         "",
         "## Held-out errors (grouped cross-validation inside the training devices)",
         "",
-        *_table(metrics, "device", "Device never seen", "Device never seen"),
+        *held_out_tables(metrics, of_sources=len(recipe.sources) > 1),
         "",
-        *_table(
-            metrics,
-            "model",
-            "Model family never seen, device seen",
-            "Kernel shape never seen, device seen",
-        ),
-        "",
+        *seed_table(metrics),
         "## Known failures",
         "",
         *(f"- {text}" for text in _failures(recipe, facts)),
@@ -205,30 +200,3 @@ def _groups(groups: Iterable[object]) -> str:
 
 def _and(words: Iterable[str]) -> str:
     return and_list([word.replace("_", " ") for word in words]) or "no"
-
-
-def _table(metrics: Mapping[str, Any], kind: str, steps: str, kernels: str) -> list[str]:
-    """Held-out errors of whole steps; of kernels alone where no step was held out.
-
-    Args:
-        metrics: of the checkpoint.
-        kind: of the folds.
-        steps: title of a table of whole steps.
-        kernels: title of a table of kernels.
-    """
-    of_kind = [g for g in metrics["held_out"] if g["fold_kind"] == kind]
-    rows, title, group = [g for g in of_kind if g["target"] == "step"], steps, "phase"
-    if not rows and of_kind:
-        rows, title, group = [g for g in of_kind if g["target"] == "isolated"], kernels, "op"
-    if not rows:
-        return [f"{title}: not run."]
-    out = [
-        f"{title}, {'whole steps' if group == 'phase' else 'kernels'}:", "",
-        f"| held out | {group} | n | MAPE | median | p90 | bias |", "|---|---|--:|--:|--:|--:|--:|",
-    ]  # fmt: skip
-    for g in rows:
-        out.append(
-            f"| {g['fold']} | {g['group']} | {g['n']} | {g['mape']:.1%} | {g['median_ape']:.1%} | "
-            f"{g['p90_ape']:.1%} | {g['bias']:+.1%} |"
-        )
-    return out

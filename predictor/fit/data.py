@@ -73,7 +73,7 @@ def training_models(data: Imported, recipe: Recipe, devices: Collection[str]) ->
     """Whole models of `devices` that a recipe trains on: `usable_models`, its sample of them."""
     rows = usable_models(data, devices)
     most = recipe.models_per_group
-    return _sampled(rows, most, MODEL_GROUP) if most else rows
+    return sampled_rows(rows, most, MODEL_GROUP) if most else rows
 
 
 def usable_kernels(data: Imported, recipe: Recipe, devices: Collection[str]) -> pd.DataFrame:
@@ -82,7 +82,7 @@ def usable_kernels(data: Imported, recipe: Recipe, devices: Collection[str]) -> 
     usable = rows["device"].isin(list(devices)) & ~rows["flag"].isin(recipe.exclude_flags)
     rows = rows[usable & _chosen(recipe, rows)]
     most = recipe.rows_per_group
-    return _sampled(rows, most, SAMPLE_GROUP) if most else rows
+    return sampled_rows(rows, most, SAMPLE_GROUP) if most else rows
 
 
 def _chosen(recipe: Recipe, rows: pd.DataFrame) -> pd.Series[bool]:
@@ -95,7 +95,7 @@ def _chosen(recipe: Recipe, rows: pd.DataFrame) -> pd.Series[bool]:
     return chosen
 
 
-def _sampled(rows: pd.DataFrame, most: int, columns: Sequence[str]) -> pd.DataFrame:
+def sampled_rows(rows: pd.DataFrame, most: int, columns: Sequence[str]) -> pd.DataFrame:
     """At most so many rows of each group, those whose ids have the smallest hashes.
 
     Which rows of a group are taken does not depend on other groups.

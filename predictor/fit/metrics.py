@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from predictor.fit.crossval import HeldOut
+from predictor.graph.ops import OPS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,7 +47,28 @@ def held_out_metrics(held_out: HeldOut) -> dict[str, Any]:
     ):
         if not rows.empty:
             groups += _groups(rows, target, key)
-    return {"held_out": groups}
+    return {"held_out": groups, "by_device": _by_device(held_out)}
+
+
+def _by_device(held_out: HeldOut) -> list[dict[str, Any]]:
+    """The same by source and device, whatever was held out together: steps (in all), kernels."""
+    steps, kernels = held_out.steps, held_out.kernels
+    parts = []
+    if not steps.empty:
+        parts.append(("step", "phase", steps[steps["phase"] == "total"]))
+    if not kernels.empty:
+        classes = [OPS[op].op_class for op in kernels["op"]]
+        parts.append(("kernel", "op_class", kernels.assign(op_class=classes)))
+    out = []
+    for target, key, rows in parts:
+        source = rows["row_id"].str.partition(":")[0]
+        columns = [rows["fold_kind"], source.rename("source"), rows["device"], rows[key]]
+        for (kind, of, device, name), group in rows.groupby(columns):
+            out.append({
+                "fold_kind": kind, "target": target, "source": of, "device": device, "group": name,
+                "n": len(group), **errors(group["predicted_us"], group["measured_us"]),
+            })  # fmt: skip
+    return out
 
 
 def _groups(rows: pd.DataFrame, target: str, key: str) -> list[dict[str, Any]]:

@@ -30,6 +30,7 @@ from predictor.fit.model_choice import ModelChoice, choice_of, choose_model
 from predictor.fit.ranges import training_ranges
 from predictor.fit.recipe import Recipe, load_recipe
 from predictor.fit.run_folder import claim_folder
+from predictor.fit.seeds import seed_spread
 from predictor.fit.splits import Split, device_split
 from predictor.fit.trained_rows import trained_rows
 from predictor.graph.ops import OP_CLASSES, OPS, TOKENS
@@ -106,6 +107,9 @@ def train(
     ranges = tuple(torch.from_numpy(part) for part in training_ranges(fitted))
     logger.info("trained in %.0f s", time.monotonic() - start)
     metrics, learned = held_out_metrics(held_out), _learned(recipe, data, split, fitted)
+    seeds = seed_spread(trained, data, recipe, split) if isinstance(trained, Ensemble) else []
+    if seeds:
+        metrics = {**metrics, "seeds": seeds}
     card = card_text(
         recipe, split, facts, learned, metrics, kind=kind, choice=choice,
         remake=_remake(recipe_path, recipe.name, overrides or {}, kind),

@@ -22,6 +22,7 @@ def held_out() -> HeldOut:
     steps = pd.DataFrame({
         "fold_kind": "device", "fold": ["a", "a", "b"], "phase": "total",
         "predicted_us": [110.0, 90.0, 150.0], "measured_us": 100.0,
+        "row_id": ["timm:1", "timm:2", "own:3"], "device": ["x", "y", "y"],
     })  # fmt: skip
     ops = pd.DataFrame({
         "fold_kind": "model", "fold": "bert", "node_class": "linear",
@@ -49,9 +50,16 @@ def test_every_held_out_device_weighs_the_same() -> None:
         mean_over_folds(metrics, "device", "step", "backward")
 
 
+def test_devices_that_were_held_out_together_are_told_apart() -> None:
+    found = held_out_metrics(held_out())["by_device"]
+    assert [(g["source"], g["device"], g["n"], round(g["bias"], 3)) for g in found] == [
+        ("own", "y", 1, 0.5), ("timm", "x", 1, 0.1), ("timm", "y", 1, -0.1),
+    ]  # fmt: skip
+
+
 def test_nothing_held_out() -> None:
     empty = HeldOut(kernels=pd.DataFrame(), ops=pd.DataFrame(), steps=pd.DataFrame())
-    assert held_out_metrics(empty) == {"held_out": []}
+    assert held_out_metrics(empty) == {"held_out": [], "by_device": []}
 
 
 def test_errors_do_not_change_with_the_unit() -> None:
