@@ -192,8 +192,10 @@ def model_samples(
         return None
     rows = pd.concat(kept, ignore_index=True).drop(columns="format")
     coverage = joined_coverage([part.pop("coverage") for part in parts])
-    joined = {k: np.concatenate([p[k] for p in parts], axis=-1 if k.endswith("2P") else 0)
-              for k in parts[0]}  # fmt: skip
+    joined = {  # one at a time: memory for one more column, not for all twice
+        k: np.concatenate([p.pop(k) for p in parts], axis=-1 if k.endswith("2P") else 0)
+        for k in list(parts[0])
+    }
     starts = {
         name: torch.from_numpy(np.concatenate([[0], np.cumsum(joined.pop(size))]).astype(np.int64))
         for name, size in (

@@ -134,5 +134,5 @@ def _no_kernels() -> KernelSamples:
 
 def tensor_of(values: NDArray[Any]) -> Tensor:
     """Whole numbers as `long`, others as `float32`."""
-    dtype = torch.long if np.issubdtype(values.dtype, np.integer) else torch.float32
-    return torch.tensor(values, dtype=dtype)
+    dtype = np.int64 if np.issubdtype(values.dtype, np.integer) else np.float32
+    return torch.from_numpy(np.ascontiguousarray(values, dtype=dtype))

@@ -92,14 +92,14 @@ def train(
     _check_flags(recipe, every)
     split = device_split(recipe.split, devices_of(every))
     data = training_rows(every, split, recipe.parts)
-    rows = trained_rows(data, recipe, split)
-    facts = {source: rows.facts(source) for source in recipe.sources}
+    facts = _facts(data, recipe, split)
     asked = {} if model == "network" else {"model": model}
     claim_folder(out_dir, {**recipe.resolved(), **asked}, facts)
     choice = _choice(out_dir, recipe, every, split, minutes) if model == AUTO else None
     if choice is not None and on_choice is not None:
         on_choice(choice)
     kind = model if choice is None else choice.winner
+    del every  # the largest thing in memory, and `data` holds what trains
     start = time.monotonic()
     held_out = cross_validate(recipe, data, split, out_dir, progress=progress, kind=kind)
     fitted = fit_data(data, recipe, split.train, split.backward_factors)
@@ -122,6 +122,12 @@ def train(
         tensors={**_weights(trained), **dict(zip(RANGES, ranges, strict=True))},
         metrics=metrics, card=card, overwrite=True,
     )  # fmt: skip
+
+
+def _facts(data: Imported, recipe: Recipe, split: Split) -> dict[str, dict[str, Any]]:
+    """What the rows that train are, by source."""
+    rows = trained_rows(data, recipe, split)
+    return {source: rows.facts(source) for source in recipe.sources}
 
 
 def _choice(
