@@ -87,7 +87,7 @@ class Residuals:
 
 def calibrate(held_out: HeldOut, level: float) -> dict[str, Any]:
     """Scales of isolated and in-step kernels and of steps, for devices seen and unseen."""
-    alone, inside = _kernels(held_out)
+    alone, inside = kernels_by_context(held_out)
     steps = held_out.steps
     isolated = _kernel_scales({name: _of_kind(alone, k) for name, k in KINDS.items()}, level)
     in_step = _kernel_scales({name: _of_kind(inside, k) for name, k in KINDS.items()}, level)
@@ -116,7 +116,7 @@ def _of_kind(rows: pd.DataFrame, kind: str) -> pd.DataFrame:
     return rows if rows.empty else rows[rows["fold_kind"] == kind]
 
 
-def _kernels(held_out: HeldOut) -> tuple[pd.DataFrame, pd.DataFrame]:
+def kernels_by_context(held_out: HeldOut) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Kernels alone, and kernels and ops inside steps, with their op class."""
     import pandas as pd
 
@@ -162,14 +162,18 @@ def _kernel_residuals(rows: pd.DataFrame) -> Residuals:
         np.log(rows[f"{c}_us"].to_numpy(dtype=float))
         for c in ("measured", "lower", "predicted", "upper")
     )
-    levels = kernel_levels(
-        rows["op_class"].to_numpy(dtype=np.str_), device_kinds(rows["device"]), np.exp(mid),
-        rows["op"].to_numpy(dtype=np.str_),
-    )  # fmt: skip
     return Residuals(
         residual=measured - mid, below=mid - lower, above=upper - mid,
         groups=rows["group"].to_numpy(dtype=np.str_),
-        outside=rows["outside"].to_numpy(dtype=float), levels=levels,
+        outside=rows["outside"].to_numpy(dtype=float), levels=kernel_names(rows),
+    )  # fmt: skip
+
+
+def kernel_names(rows: pd.DataFrame) -> list[Names]:
+    """(N,) names of the scales of kernel rows, coarse to fine."""
+    return kernel_levels(
+        rows["op_class"].to_numpy(dtype=np.str_), device_kinds(rows["device"]),
+        rows["predicted_us"].to_numpy(dtype=float), rows["op"].to_numpy(dtype=np.str_),
     )  # fmt: skip
 
 

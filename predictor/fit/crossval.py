@@ -50,7 +50,7 @@ NODE_OP_CLASS = {
 """Vocabulary class of the classes that in-step ops are reported by."""
 TABLES: tuple[str, ...] = ("kernels", "ops", "steps")
 FACTS: Mapping[str, tuple[str, ...]] = {
-    "kernels": ("context",), "ops": (), "steps": ("measure", "execution"),
+    "kernels": ("context", "dtype", "framework"), "ops": (), "steps": ("measure", "execution"),
 }  # fmt: skip
 """Columns of the data that the rows of each table take over."""
 
@@ -167,12 +167,12 @@ def cross_validate(
     models = {
         *usable_steps(data, split.train)["model"], *usable_models(data, split.train)["model"]
     }  # fmt: skip
-    kernels = usable_kernels(data, recipe, split.train)
+    shapes = {int(i) for i in shape_fold(usable_kernels(data, recipe, split.train)).unique()}
     family_of = families_of(recipe, models)
     device_group = {d: g[0] for g in device_groups(tuple(sorted(split.train))) for d in g}
     tables = {"kernels": data.kernels, "ops": data.steps, "steps": data.steps}
     facts = {n: tables[n].set_index("row_id")[list(FACTS[n])] for n in TABLES}
-    for fold in folds(recipe, split, models, {int(i) for i in shape_fold(kernels).unique()}):
+    for fold in folds(recipe, split, models, shapes):
         place = folder / "folds" / f"{fold.kind}-{fold.name}"
         if not place.is_dir():
             logger.info("fold %s: %s held out", fold.kind, fold.name)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from predictor.atomic import write_text
+from predictor.atomic import replacing_folder, write_text
 from predictor.checkpoint import Release, save_release
 from predictor.errors import DataError, RecipeError
 from predictor.features.columns import COLUMNS, columns_hash
@@ -22,7 +22,7 @@ from predictor.features.table import OP_NAMES
 from predictor.fit.calibration import calibrate
 from predictor.fit.candidates import KINDS, fit_model
 from predictor.fit.card import card_text
-from predictor.fit.crossval import HeldOut, cross_validate
+from predictor.fit.crossval import TABLES, HeldOut, cross_validate
 from predictor.fit.data import devices_of, fit_data, load_data, training_rows, usable_kernels
 from predictor.fit.fitting import FitData, net_config
 from predictor.fit.metrics import held_out_metrics
@@ -46,6 +46,8 @@ logger = logging.getLogger(__name__)
 
 RELEASE_FOLDER = "release"
 CHOICE = "model_choice.json"
+HELD_OUT = "held_out"
+"""Folder of a run with the rows that cross-validation held out."""
 AUTO = "auto"
 """In place of a kind of model: the one that does best on groups held out."""
 
@@ -102,6 +104,7 @@ def train(
     del every  # the largest thing in memory, and `data` holds what trains
     start = time.monotonic()
     held_out = cross_validate(recipe, data, split, out_dir, progress=progress, kind=kind)
+    _keep(held_out, out_dir)
     fitted = fit_data(data, recipe, split.train, split.backward_factors)
     trained = fit_model(kind, recipe, fitted, out_dir / "fit", progress=progress)
     ranges = tuple(torch.from_numpy(part) for part in training_ranges(fitted))
@@ -128,6 +131,13 @@ def _facts(data: Imported, recipe: Recipe, split: Split) -> dict[str, dict[str, 
     """What the rows that train are, by source."""
     rows = trained_rows(data, recipe, split)
     return {source: rows.facts(source) for source in recipe.sources}
+
+
+def _keep(held_out: HeldOut, out_dir: Path) -> None:
+    """The rows that were held out, for whoever wants to look closer (`training/held_out.py`)."""
+    with replacing_folder(out_dir / HELD_OUT) as fresh:
+        for name in TABLES:
+            getattr(held_out, name).to_parquet(fresh / f"{name}.parquet")
 
 
 def _choice(
