@@ -71,9 +71,7 @@ def card_text(
         "",
         "## Kernels learned",
         "",
-        "| dtype | kinds of kernel |",
-        "|---|---|",
-        *(f"| {dtype} | {', '.join(tokens)} |" for dtype, tokens in _by_dtype(learned).items()),
+        *_kernels(learned),
         "",
         "Other kernels, and products or convolutions on units of another format than their dtype "
         "(fp32 on TF32 units), are answered from the roofline and say so (label `roofline`).",
@@ -182,10 +180,24 @@ def _failures(recipe: Recipe, facts: Mapping[str, Mapping[str, Any]]) -> list[st
     ]
 
 
+def _kernels(learned: Sequence[Sequence[str]]) -> list[str]:
+    """Table of the kinds of kernel by dtype, and by kind of device where that is told."""
+    kinds = sorted({entry[2] for entry in learned if len(entry) > 2})
+    if not kinds:
+        rows = [f"| {dtype} | {', '.join(t)} |" for dtype, t in _by_dtype(learned).items()]
+        return ["| dtype | kinds of kernel |", "|---|---|", *rows]
+    out = ["| device | dtype | kinds of kernel |", "|---|---|---|"]
+    for kind in kinds:
+        of = [entry for entry in learned if entry[2] == kind]
+        name = KIND_NAMES.get(kind, kind)
+        out += [f"| {name} | {dtype} | {', '.join(t)} |" for dtype, t in _by_dtype(of).items()]
+    return out
+
+
 def _by_dtype(learned: Sequence[Sequence[str]]) -> dict[str, list[str]]:
     """Tokens learned, by dtype."""
     found: dict[str, list[str]] = {}
-    for token, dtype in sorted((str(t), str(d)) for t, d in learned):
+    for token, dtype in sorted({(str(t), str(d)) for t, d, *_ in learned}):
         found.setdefault(dtype, []).append(token)
     return dict(sorted(found.items()))
 

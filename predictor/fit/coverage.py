@@ -15,48 +15,51 @@ from predictor.features.columns import NodeFeatures
 from predictor.features.table import KernelTable
 from predictor.graph.ops import TOKENS
 from predictor.nn.latency import on_native_path, unlearned_us
+from predictor.nn.learned import Entry, speaks
 from predictor.nn.training_range import outside_range
 
-Pair = tuple[str, str]
+Triple: TypeAlias = tuple[str, str, str]
 Outside: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """(N,) how far each kernel's features (N, F) lie outside of training for its token (N,)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """Of N kernels: token and dtype, hardware path, and the time that is assumed without rows."""
+    """Of N kernels: what each is, hardware path, and the time that is assumed without rows."""
 
-    pairs: tuple[Pair, ...]
-    """(token, dtype) pairs that occur."""
-    pair_N: NDArray[np.int32]
-    """Index into `pairs`."""
+    kinds: tuple[Triple, ...]
+    """(token, dtype, kind of device) that occur."""
+    kind_N: NDArray[np.int32]
+    """Index into `kinds`."""
     native_N: NDArray[np.bool_]
     """Whether the arithmetic takes the path of the dtype itself."""
     assumed_us_N3: Tensor
     """Lower, mid and upper time of a kernel that no row covers."""
 
-    def learned(self, known: Collection[Pair]) -> Tensor:
-        """(N,) whether a network that learned the pairs `known` speaks for each kernel."""
-        yes = np.array([pair in known for pair in self.pairs], dtype=bool)
-        return torch.from_numpy(yes[self.pair_N] & self.native_N if len(yes) else self.native_N)
+    def learned(self, known: Collection[Entry]) -> Tensor:
+        """(N,) whether a network that learned the entries `known` speaks for each kernel."""
+        yes = np.array([speaks(known, *kind) for kind in self.kinds], dtype=bool)
+        return torch.from_numpy(yes[self.kind_N] & self.native_N if len(yes) else self.native_N)
 
 
 NO_COVERAGE = Coverage(
-    pairs=(), pair_N=np.zeros(0, dtype=np.int32), native_N=np.zeros(0, dtype=bool),
+    kinds=(), kind_N=np.zeros(0, dtype=np.int32), native_N=np.zeros(0, dtype=bool),
     assumed_us_N3=torch.zeros(0, 3),
 )  # fmt: skip
 
 
-def coverage_of(table: KernelTable, features: NodeFeatures) -> Coverage:
-    """Coverage of the kernels of a table."""
+def coverage_of(table: KernelTable, features: NodeFeatures, kind: str) -> Coverage:
+    """Coverage of the kernels of a table on a device of a kind."""
     dtypes, code = np.unique(table.dtype, return_inverse=True)
-    keys, pair = np.unique(
+    keys, of = np.unique(
         features.token.astype(np.int64) * len(dtypes) + code.reshape(-1), return_inverse=True
     )
-    pairs = tuple((TOKENS[int(k) // len(dtypes)], str(dtypes[int(k) % len(dtypes)])) for k in keys)
+    kinds = tuple(
+        (TOKENS[int(k) // len(dtypes)], str(dtypes[int(k) % len(dtypes)]), kind) for k in keys
+    )
     roof = features.roofline
     return Coverage(
-        pairs=pairs, pair_N=pair.reshape(-1).astype(np.int32),
+        kinds=kinds, kind_N=of.reshape(-1).astype(np.int32),
         native_N=on_native_path(table, roof.path),
         assumed_us_N3=torch.from_numpy(unlearned_us(table, roof.base_us).astype(np.float32)),
     )  # fmt: skip
@@ -73,13 +76,13 @@ def outside_of(low_TF: NDArray[np.float32], high_TF: NDArray[np.float32]) -> Out
 
 def joined(parts: Sequence[Coverage]) -> Coverage:
     """Coverage of all kernels of the parts, in order."""
-    pairs = tuple(sorted({pair for part in parts for pair in part.pairs}))
-    place = {pair: i for i, pair in enumerate(pairs)}
+    kinds = tuple(sorted({kind for part in parts for kind in part.kinds}))
+    place = {kind: i for i, kind in enumerate(kinds)}
     codes = [
-        np.array([place[p] for p in part.pairs], dtype=np.int32)[part.pair_N] for part in parts
+        np.array([place[k] for k in part.kinds], dtype=np.int32)[part.kind_N] for part in parts
     ]
     return Coverage(
-        pairs=pairs, pair_N=np.concatenate(codes),
+        kinds=kinds, kind_N=np.concatenate(codes),
         native_N=np.concatenate([part.native_N for part in parts]),
         assumed_us_N3=torch.cat([part.assumed_us_N3 for part in parts]),
     )  # fmt: skip

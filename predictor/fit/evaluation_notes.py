@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from predictor.fit.coverage import Coverage, Pair
+from predictor.fit.coverage import Coverage
 from predictor.fit.rows import ScoredRows
 from predictor.fit.suite import Suite
 from predictor.hardware.catalogue import adopted_devices, load_catalogue
 from predictor.hardware.kinds import kinds_of
 from predictor.nn.latency import LatencyPredictor
+from predictor.nn.learned import Entry, speaks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,15 +72,16 @@ def _learned(suite: Suite, predictor: LatencyPredictor, rows: pd.DataFrame) -> I
     )
 
 
-def unlearned_kinds(coverage: Coverage, learned: Collection[Pair]) -> dict[str, int]:
+def unlearned_kinds(coverage: Coverage, learned: Collection[Entry]) -> dict[str, int]:
     """Kernels by the kinds (token and dtype) that a checkpoint has not learned."""
     speaks_N = coverage.learned(learned).numpy()
-    counts = np.bincount(coverage.pair_N[~speaks_N], minlength=len(coverage.pairs))
-    found = {}
-    for (token, dtype), n in zip(coverage.pairs, counts, strict=True):
+    counts = np.bincount(coverage.kind_N[~speaks_N], minlength=len(coverage.kinds))
+    found: dict[str, int] = {}
+    for (token, dtype, kind), n in zip(coverage.kinds, counts, strict=True):
         if n:
-            path = " on units of another format" if (token, dtype) in learned else ""
-            found[f"{token} {dtype}{path}"] = int(n)
+            path = " on units of another format" if speaks(learned, token, dtype, kind) else ""
+            name = f"{token} {dtype}{path}"
+            found[name] = found.get(name, 0) + int(n)
     return found
 
 

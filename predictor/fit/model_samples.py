@@ -296,7 +296,7 @@ def _group(
         "consumers_M": np.array([q.consumers.shape[1] for q in found]),
         "device_M": np.full(len(rows), effect_index(device, hosts)),
         "host_us_M": np.array(host_us, dtype=single),
-        "coverage": coverage_of(table, features),
+        "coverage": coverage_of(table, features, resolve_device(device).kind),
     }  # fmt: skip
 
 

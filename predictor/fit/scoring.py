@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from predictor.fit.coverage import Outside, Pair
+from predictor.fit.coverage import Outside
 from predictor.fit.model_samples import ModelSamples, batch_of
 from predictor.fit.module import op_device_us, phase_us
 from predictor.fit.samples import KernelSamples, NodeSamples
@@ -18,6 +18,7 @@ from predictor.fit.step_kernels import of_models, of_steps
 from predictor.fit.step_samples import StepSamples
 from predictor.nn.composition import device_us, step_us
 from predictor.nn.kernel_model import KernelModel
+from predictor.nn.learned import Entry
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +33,7 @@ MODEL_ROWS = 256
 def score_kernels(
     networks: KernelModel,
     samples: KernelSamples,
-    learned: Collection[Pair] | None = None,
+    learned: Collection[Entry] | None = None,
     outside: Outside | None = None,
 ) -> pd.DataFrame:
     """One row a kernel: what its measurement would read, with quantiles (microseconds).
@@ -40,8 +41,8 @@ def score_kernels(
     Args:
         networks: a trained model.
         samples: measured kernels.
-        learned: (token, dtype) pairs that they speak for; others take the assumed time. All, when
-            not given.
+        learned: entries (`predictor.nn.learned`) that they speak for; others take the assumed
+            time. All, when not given.
         outside: of what training saw; with it the rows hold `outside`, and whether they are
             `in_distribution`.
     """
@@ -76,7 +77,7 @@ def score_kernels(
 
 
 def _device_us(
-    samples: NodeSamples, log_ratio_N3: Tensor, learned: Collection[Pair] | None
+    samples: NodeSamples, log_ratio_N3: Tensor, learned: Collection[Entry] | None
 ) -> tuple[Tensor, Tensor]:
     """(N, 3) device times, and (N,) whether the networks speak for each kernel."""
     time_N3 = samples.base_us_N[:, None] * torch.exp(log_ratio_N3)
@@ -89,7 +90,7 @@ def _device_us(
 def score_steps(
     networks: KernelModel,
     steps: StepSamples,
-    learned: Collection[Pair] | None = None,
+    learned: Collection[Entry] | None = None,
     outside: Outside | None = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Op rows (in-step reading with quantiles) and step rows (three phases), microseconds.
@@ -148,7 +149,7 @@ def _share(part: Tensor, whole: Tensor, nothing: float = 1.0) -> NDArray[np.floa
 def score_models(
     networks: KernelModel,
     models: ModelSamples,
-    learned: Collection[Pair] | None = None,
+    learned: Collection[Entry] | None = None,
     outside: Outside | None = None,
 ) -> pd.DataFrame:
     """One row a whole model: its step time (microseconds), kernels never below their floor.
@@ -156,8 +157,9 @@ def score_models(
     Args:
         networks: a trained model.
         models: measured models.
-        learned: (token, dtype) pairs that they speak for; others take the assumed time. All, when
-            not given. The rows hold the share of the device time that they speak for.
+        learned: entries (`predictor.nn.learned`) that they speak for; others take the assumed
+            time. All, when not given. The rows hold the share of the device time that they
+            speak for.
         outside: of what training saw; with it the rows hold the share of kernels inside, and how
             far outside the kernels lie in the mean.
     """

@@ -34,10 +34,12 @@ from predictor.fit.seeds import seed_spread
 from predictor.fit.splits import Split, device_split
 from predictor.fit.trained_rows import trained_rows
 from predictor.graph.ops import OP_CLASSES, OPS, TOKENS
+from predictor.hardware.catalogue import resolve_device
 from predictor.nn.boosted_trees import BoostedTrees
 from predictor.nn.ensemble import Ensemble
 from predictor.nn.fitted_roofline import FittedRoofline
 from predictor.nn.kernel_model import KernelModel
+from predictor.nn.learned import entries_of
 from predictor.nn.release_parts import BOOSTED_TREES, NETWORK, RANGES, ROOFLINE
 from predictor.traces.flags import unknown_flag
 from predictor.traces.schema import Imported
@@ -200,17 +202,20 @@ def _weights(model: KernelModel) -> dict[str, Tensor]:
 
 
 def _learned(recipe: Recipe, data: Imported, split: Split, fitted: FitData) -> list[list[str]]:
-    """(token, dtype) pairs that measured rows cover: kernels, ops in steps, whole models."""
-    found = set()
-    measured = usable_kernels(data, recipe, split.train)[["op", "dtype"]].drop_duplicates()
-    found |= {(OPS[op].token, dtype) for op, dtype in measured.itertuples(index=False)}
+    """Entries of `predictor.nn.learned`: of kernels, ops in steps, whole models."""
+    columns = ["op", "dtype", "device"]
+    measured = usable_kernels(data, recipe, split.train)[columns].drop_duplicates()
+    found: set[tuple[str, str, str]] = {
+        (OPS[op].token, str(dtype), resolve_device(device).kind)
+        for op, dtype, device in measured.itertuples(index=False)
+    }
     for steps in (fitted.steps, fitted.ratios):
         if steps is not None:
-            behind = np.unique(steps.coverage.pair_N[steps.kernel_K.numpy()])
-            found |= {steps.coverage.pairs[i] for i in behind}
+            behind = np.unique(steps.coverage.kind_N[steps.kernel_K.numpy()])
+            found |= {steps.coverage.kinds[i] for i in behind}
     if fitted.models is not None:
-        found |= set(fitted.models.coverage.pairs)
-    return [list(pair) for pair in sorted(found)]
+        found |= set(fitted.models.coverage.kinds)
+    return entries_of(found)
 
 
 def _model(recipe: Recipe, model: KernelModel, learned: Sequence[Sequence[str]]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Legend: N kernels, T tokens, F features.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,7 +22,7 @@ from predictor.features.columns import (
 )
 from predictor.features.roofline import op_class_of
 from predictor.features.table import OP_NAMES, KernelTable, table_from_graph
-from predictor.graph.ir import HALVES, PHASES, KernelGraph
+from predictor.graph.ir import PHASES, KernelGraph
 from predictor.graph.ops import TOKENS
 from predictor.hardware.device import Device, Software
 from predictor.hardware.kinds import kinds_of
@@ -39,6 +39,7 @@ from predictor.nn.interval_scales import (
     widened,
 )
 from predictor.nn.kernel_model import KernelModel
+from predictor.nn.learned import Entry, speaks, with_twins
 from predictor.nn.older_releases import weights_of_today
 from predictor.nn.prediction import Interval, Prediction
 from predictor.nn.priors import (
@@ -60,7 +61,6 @@ from predictor.nn.release_parts import (
 from predictor.nn.training_range import outside_range
 
 Floats = NDArray[np.float64]
-TWIN_HALF: Mapping[str, str] = dict(zip(HALVES, reversed(HALVES), strict=True))
 HOST_BOUND = 1.1
 """Ratio of step to device time from which a step is called host-bound."""
 
@@ -91,7 +91,7 @@ class LatencyPredictor:
     name: str
     networks: KernelModel
     """What answers for single kernels: networks, boosted trees or a fitted roofline."""
-    learned: frozenset[tuple[str, str]]
+    learned: frozenset[Entry]
     """(token, dtype) pairs with measured rows."""
     range_low_TF: NDArray[np.float32]
     range_high_TF: NDArray[np.float32]
@@ -109,7 +109,7 @@ class LatencyPredictor:
         known = device.id in self.networks.devices
         edges = torch.tensor(graph.edges, dtype=torch.long).reshape(-1, 2).T
         log_ratio = self.log_ratio(features, device.id, edges).numpy().astype(np.float64)
-        label, is_learned = self.labels(table, features.roofline.path)
+        label, is_learned = self.labels(table, features.roofline.path, device.kind)
         told = software.framework_version is not None
         outside = self.outside(features, release_known=told)
         base = features.roofline.base_us
@@ -152,16 +152,19 @@ class LatencyPredictor:
             )  # fmt: skip
 
     def labels(
-        self, table: KernelTable, path: NDArray[np.str_]
+        self, table: KernelTable, path: NDArray[np.str_], kind: str
     ) -> tuple[NDArray[np.str_], NDArray[np.bool_]]:
         """Label of every kernel, and whether the network speaks for it.
 
-        It does where rows of the kernel's token and dtype were measured on the same hardware
-        path: fp32 convolutions measured on fp32 lanes say nothing of TF32 ones.
+        It does where rows of the kernel's token and dtype were measured on such a kind of device
+        and the same hardware path: fp32 convolutions on fp32 lanes say nothing of TF32 ones.
         """
         tokens = token_of(table)
         learned = np.fromiter(
-            ((TOKENS[t], str(d)) in self.learned for t, d in zip(tokens, table.dtype, strict=True)),
+            (
+                speaks(self.learned, TOKENS[t], str(d), kind)
+                for t, d in zip(tokens, table.dtype, strict=True)
+            ),
             dtype=bool, count=len(table),
         )  # fmt: skip
         learned &= on_native_path(table, path)
@@ -352,19 +355,9 @@ def load_predictor(release: ReleaseLike) -> LatencyPredictor:
     return LatencyPredictor(
         name=release.name,
         networks=networks,
-        learned=_with_twins((str(t), str(d)) for t, d in model["learned"]),
+        learned=with_twins(model["learned"]),
         range_low_TF=low.numpy(), range_high_TF=high.numpy(), calibration=calibration,
     )  # fmt: skip
-
-
-def _with_twins(learned: Iterable[tuple[str, str]]) -> frozenset[tuple[str, str]]:
-    """The pairs of token and dtype, and those of the other half precision.
-
-    fp16 and bf16 run on the same units at the same rate and move the same bytes: what was learned
-    of one speaks for the other.
-    """
-    pairs = frozenset(learned)
-    return pairs | {(token, TWIN_HALF[dtype]) for token, dtype in pairs if dtype in TWIN_HALF}
 
 
 def _mapping(release: ReleaseLike, key: str) -> Mapping[str, Any]:

@@ -122,8 +122,10 @@ def _check_model(model: Mapping[str, Any], columns: Sequence[str], tokens: Seque
 
 def _check_pairs(learned: Sequence[Any]) -> None:
     for pair in learned:
-        if not isinstance(pair, list) or len(pair) != 2:
-            raise ValueError(f"model.learned holds {pair!r}, not a pair of token and dtype")
+        if not isinstance(pair, list) or len(pair) not in (2, 3):
+            raise ValueError(
+                f"model.learned holds {pair!r}, not token and dtype, or with a kind of device"
+            )
 
 
 def _check_network(network: Mapping[str, Any], sizes: Mapping[str, int]) -> None:

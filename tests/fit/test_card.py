@@ -178,3 +178,10 @@ def test_the_command_has_the_recipe_file_and_its_overrides(path: str, named: str
     assert (
         _remake(Path(path), "base-v1-modified", {"seed": "1"}) == f"{plain}-modified --set seed=1"
     )
+
+
+def test_kernels_stand_by_kind_of_device_where_several_trained() -> None:
+    learned = [["adamw", "fp32", "cpu"], ["gemm", "fp32", "cpu"], ["gemm", "fp32", "gpu"]]
+    text = card({"timm": VISION}, learned=learned)
+    assert line(text, "| CPUs | fp32") == "| CPUs | fp32 | adamw, gemm |"
+    assert line(text, "| GPUs | fp32") == "| GPUs | fp32 | gemm |"

@@ -72,11 +72,13 @@ def test_a_network_without_weights_says_what_the_tile_model_says(make_net):
 def test_bins_change_what_is_said(make_net):
     net = make_net(bins=256)
     assert net.encoders[0].binned is not None
-    net.encoders[0].binned.cut(torch.rand(100, len(COLUMNS), generator=torch.Generator().manual_seed(1)))
+    net.encoders[0].binned.cut(
+        torch.rand(100, len(COLUMNS), generator=torch.Generator().manual_seed(1))
+    )
     x = torch.rand(5, len(COLUMNS), generator=torch.Generator().manual_seed(2))
     token, none = torch.zeros(5, dtype=torch.long), torch.full((5,), -1)
     edges = torch.zeros(2, 0, dtype=torch.long)
     before = net(x, token, edges, none, torch.zeros(5))
     with torch.no_grad():
-        net.encoders[0].binned.linear.weight.zero_()
+        binned.linear.weight.zero_()
     assert not torch.allclose(before, net(x, token, edges, none, torch.zeros(5)))
