@@ -80,5 +80,5 @@ def test_bins_change_what_is_said(make_net):
     edges = torch.zeros(2, 0, dtype=torch.long)
     before = net(x, token, edges, none, torch.zeros(5))
     with torch.no_grad():
-        binned.linear.weight.zero_()
+        net.encoders[0].binned.linear.weight.zero_()
     assert not torch.allclose(before, net(x, token, edges, none, torch.zeros(5)))
