@@ -61,13 +61,12 @@ class LatencyTraining(LightningModule):
         self.members = nn.ModuleList(
             LatencyNet(config, trunk_tokens()) for _ in range(recipe.network.members)
         )
-        x_NF, token_N = kernels.x_NF, kernels.token_N
+        parts = [(kernels.x_NF, kernels.token_N)]
         if models is not None:
-            x_NF = torch.cat([x_NF, models.x_CF])
-            token_N = torch.cat([token_N, models.token_C])
-        self.constant_GF = self.nets()[0].constant(x_NF, token_N)
+            parts.append((models.x_CF, models.token_C))
+        self.constant_GF = self.nets()[0].constant(parts)
         for net in self.nets():
-            net.prepare(x_NF, token_N)
+            net.prepare(parts)
             if net.correction is not None and (models or steps):
                 net.correction.scale_to(training_summaries(models, steps))
 

@@ -7,6 +7,7 @@ measured alone is a graph with one node and no edges: it passes through the same
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -109,11 +110,18 @@ class LatencyNet(nn.Module):
         assert isinstance(encoder, KernelEncoder)
         return encoder
 
-    def prepare(self, x_NF: Tensor, token_N: Tensor) -> None:
-        """Take scales and bins of every encoder from its training rows."""
-        group_N = self.group_T[token_N]
+    def rows_of(self, group: int, parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+        """(N, F) features of the kernels of a group among parts of features and tokens."""
+        return torch.cat([x_NF[self.group_T[token_N] == group] for x_NF, token_N in parts])
+
+    def prepare(self, parts: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """Take scales and bins of every encoder from its training rows.
+
+        Args:
+            parts: features (N, F) and tokens (N,) of training rows.
+        """
         for group in range(len(self.encoders)):
-            encoder, rows_NF = self.of_group(group), x_NF[group_N == group]
+            encoder, rows_NF = self.of_group(group), self.rows_of(group, parts)
             encoder.scale(rows_NF)
             if encoder.binned is not None:
                 encoder.binned.cut(rows_NF[:: max(1, -(-len(rows_NF) // CUT_ROWS))])
@@ -123,14 +131,14 @@ class LatencyNet(nn.Module):
         for group, constant_F in enumerate(constant_GF):
             self.of_group(group).silence(constant_F)
 
-    def constant(self, x_NF: Tensor, token_N: Tensor) -> Tensor:
-        """(G, F) whether a column has one value in all rows of an encoder."""
-        group_N = self.group_T[token_N]
-        parts = [x_NF[group_N == group] for group in range(len(self.encoders))]
-        return torch.stack([
-            part.amin(0) == part.amax(0) if len(part) else torch.ones(x_NF.shape[1]).bool()
-            for part in parts
-        ])  # fmt: skip
+    def constant(self, parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+        """(G, F) whether a column has one value in all rows of an encoder; `parts` as above."""
+        found = []
+        for group in range(len(self.encoders)):
+            rows_NF = self.rows_of(group, parts)
+            one = torch.ones(self.config.features, dtype=torch.bool)
+            found.append(rows_NF.amin(0) == rows_NF.amax(0) if len(rows_NF) else one)
+        return torch.stack(found)
 
     def forward(
         self,

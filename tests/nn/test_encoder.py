@@ -49,13 +49,13 @@ def test_each_encoder_takes_scales_from_its_own_rows(make_net: MakeNet) -> None:
     token_N = torch.tensor([GEMM, SOFTMAX] * 20)
     x_NF[token_N == GEMM] += 5.0
     x_NF[token_N == GEMM, 0] = 7.0
-    net.prepare(x_NF, token_N)
+    net.prepare([(x_NF, token_N)])
     group = encoder_groups()
     torch.testing.assert_close(
         net.of_group(int(group[GEMM])).x_mean_F, x_NF[token_N == GEMM].mean(0)
     )
     assert float(net.of_group(int(group[SOFTMAX])).x_mean_F.abs().max()) < 2.0
-    constant = net.constant(x_NF, token_N)
+    constant = net.constant([(x_NF, token_N)])
     assert constant[group[GEMM], 0] and not constant[group[SOFTMAX], 0]
     assert bool(constant[group[ATTENTION]].all())  # no row of it
 
