@@ -43,7 +43,7 @@ CONFIG_KEYS: frozenset[str] = frozenset(GIVEN_KEYS + WRITTEN_KEYS)
 
 _NAME = re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*")
 _PICKLE_SUFFIXES = frozenset({".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".joblib"})
-DEFAULT_CHECKPOINT = "base-v1"
+DEFAULT_CHECKPOINT = "base-v2"
 """The shipped release that estimates and evaluations take where none is named."""
 _RETRAIN = f"train it again with `predictor train`, or name a shipped one (`{DEFAULT_CHECKPOINT}`)"
 
