@@ -133,6 +133,7 @@ def _licences(facts: Mapping[str, Mapping[str, Any]]) -> str:
     by_source = [
         f"{' and '.join(fact['licences']) or 'no stated licence'} ({source})"
         for source, fact in facts.items()
+        if fact["kernel_rows"] or fact["op_rows"] or fact["step_rows"]  # a held-out one has none
     ]
     return ", ".join(by_source)
 

@@ -185,3 +185,9 @@ def test_kernels_stand_by_kind_of_device_where_several_trained() -> None:
     text = card({"timm": VISION}, learned=learned)
     assert line(text, "| CPUs | fp32") == "| CPUs | fp32 | adamw, gemm |"
     assert line(text, "| GPUs | fp32") == "| GPUs | fp32 | gemm |"
+
+
+def test_a_source_that_is_held_out_whole_has_no_licence_to_tell() -> None:
+    none = {**VISION, "step_rows": 0, "licences": [], "devices": []}
+    text = card({"timm": VISION, "own": none})
+    assert "published under Apache-2.0 (timm)." in text
