@@ -78,7 +78,7 @@ def page(run: Path) -> str:
     try:
         config = json.loads((run / RELEASE_FOLDER / "config.json").read_text(encoding="utf-8"))
         tables = {t: pd.read_parquet(run / HELD_OUT / f"{t}.parquet") for t in TABLES}
-    except OSError as error:
+    except (OSError, ValueError) as error:  # missing, or damaged JSON or Parquet
         raise DataError(f"{run} is not the folder of a finished run ({error})") from error
     recipe, level = config["training"], float(config["calibration"]["level"])
     rows = judged(HeldOut(**tables), level)

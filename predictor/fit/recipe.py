@@ -18,6 +18,7 @@ from pydantic import (
 
 from predictor.errors import RecipeError
 from predictor.fit.search_space import Space, check_space
+from predictor.graph.ops import OPS
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -65,7 +66,7 @@ class NetworkRecipe(_Strict):
     """Share of the kernel rows of a batch that are shown as of an unknown device."""
     correction: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Largest |log| of a learned factor on the time of whole steps; 0 leaves it out."""
-    ratio_limit: Annotated[float, Field(gt=0, le=10)] = 3.0
+    ratio_limit: Annotated[float, Field(ge=0.1, le=10)] = 3.0
     """Largest log of time over its prior that the network may claim."""
 
     @field_validator("bins")
@@ -159,6 +160,20 @@ class Recipe(_Strict):
         if len(set(sources)) < len(sources):
             raise ValueError("each source once")
         return sources
+
+    @field_validator("only")
+    @classmethod
+    def _some(
+        cls, only: dict[KernelColumn, tuple[str, ...]]
+    ) -> dict[KernelColumn, tuple[str, ...]]:
+        """Refuse a choice that no row can meet."""
+        for column, values in only.items():
+            if not values:
+                raise ValueError(f"only.{column} names no value: leave it out to take all")
+        unknown = [op for op in only.get("op", ()) if op not in OPS]
+        if unknown:
+            raise ValueError(f"only.op: no op {unknown[0]!r} (docs/ops.md lists them)")
+        return only
 
     @model_validator(mode="after")
     def _searchable(self) -> Recipe:

@@ -117,7 +117,7 @@ def train(
         metrics = {**metrics, "seeds": seeds}
     card = card_text(
         recipe, split, facts, learned, metrics, kind=kind, choice=choice,
-        remake=_remake(recipe_path, recipe.name, overrides or {}, kind),
+        remake=_remake(recipe_path, recipe.name, overrides or {}, kind, recipe.sources),
     )  # fmt: skip
     if choice is not None:
         metrics = {**metrics, "model_choice": choice.to_json()}
@@ -176,7 +176,11 @@ def _check_flags(recipe: Recipe, data: Imported) -> None:
 
 
 def _remake(
-    recipe_path: Path, name: str, overrides: Mapping[str, str], kind: str = "network"
+    recipe_path: Path,
+    name: str,
+    overrides: Mapping[str, str],
+    kind: str = "network",
+    sources: Sequence[str] = (),
 ) -> str:
     """The command that trains the same checkpoint again, from the root of the project.
 
@@ -186,7 +190,9 @@ def _remake(
     recipe = f"training/recipes/{recipe_path.name}" if own else recipe_path.name
     settings = "".join(f" --set {shlex.quote(f'{k}={v}')}" for k, v in sorted(overrides.items()))
     model = "" if kind == "network" else f" --model {kind}"
-    return f"predictor train {shlex.quote(recipe)} --data DIR --out runs/{name}{model}{settings}"
+    data = " --data DIR" if set(sources) != {"own"} else ""
+    data += " --data datasets" if "own" in sources else ""  # rows that come with the project
+    return f"predictor train {shlex.quote(recipe)}{data} --out runs/{name}{model}{settings}"
 
 
 def _weights(model: KernelModel) -> dict[str, Tensor]:

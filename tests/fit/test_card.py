@@ -191,3 +191,10 @@ def test_a_source_that_is_held_out_whole_has_no_licence_to_tell() -> None:
     none = {**VISION, "step_rows": 0, "licences": [], "devices": []}
     text = card({"timm": VISION, "own": none})
     assert "published under Apache-2.0 (timm)." in text
+
+
+def test_the_command_names_the_rows_that_come_with_the_project() -> None:
+    recipe = Path("training/recipes/x.toml")
+    assert "--data datasets --out" in _remake(recipe, "x", {}, sources=["own"])
+    assert "--data DIR --data datasets --out" in _remake(recipe, "x", {}, sources=["timm", "own"])
+    assert "--data DIR --out" in _remake(recipe, "x", {}, sources=["timm"])

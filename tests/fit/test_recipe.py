@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from predictor.errors import RecipeError
-from predictor.fit.recipe import Recipe, load_recipe
+from predictor.fit.recipe import Recipe, load_recipe, recipe_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -124,3 +124,12 @@ def test_wrong_overrides(tmp_path: Path, key: str, value: str, named: str) -> No
     with pytest.raises(RecipeError, match=named) as caught:
         load_recipe(path, {key: value})
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("only", "text"),
+    [({"op": ["sofmax"]}, "no op 'sofmax'"), ({"dtype": []}, "only.dtype names no value")],
+)
+def test_a_choice_of_rows_that_none_can_meet_is_refused(only, text) -> None:
+    with pytest.raises(RecipeError, match=text):
+        recipe_of({"name": "x", "only": only}, "here")
