@@ -53,8 +53,8 @@ def test_rules(counted):
         "routing_not_published": 4_643,
     }  # fmt: skip
     assert counted["flags"] == {
-        "": 8_247_209, "cache_warm": 317_312, "window_unknown": 69_510, "topology": 1_125,
-        "above_peak": 51,
+        "": 8_233_501, "host_bound": 194_817, "cache_warm": 136_203, "window_unknown": 69_510,
+        "topology": 1_125, "above_peak": 51,
     }  # fmt: skip
 
 
