@@ -29,8 +29,9 @@ DEVICES = (
     "nvidia-h100-sxm-80gb", "nvidia-rtx-4090", "amd-mi300x", "amd-mi210",
 )  # fmt: skip
 PHYSICS = "physics alone"
-MODELS_ALONE = ("timm-families-v1", "timm-families-unseen-maxq-v1")
-"""Releases that saw no kernel alone and no small batch of language models."""
+FALLING = ("timm-families-v1", "timm-families-unseen-maxq-v1", "base-v2-nocpu")
+"""Releases whose steps may fall by a tenth: two saw no kernel alone and no small batch of language
+models; of the third, small convolutions on an AMD GPU, of which it saw none there."""
 
 
 @pytest.fixture(params=[PHYSICS, *list_releases()])
@@ -62,8 +63,8 @@ def kernels(model: str, mode: str, batch: int, seq: int | None) -> KernelGraph:
 def test_doubling_the_batch_hardly_lowers_the_step(
     network: LatencyPredictor, model: str, mode: str, seq: int | None, batches: tuple[int, ...]
 ) -> None:
-    """By at most a twentieth; a tenth (README, "What it cannot do yet") for `MODELS_ALONE`."""
-    least = 0.9 if network.name in MODELS_ALONE else 0.95
+    """By at most a twentieth; a tenth (README, "What it cannot do yet") for `FALLING`."""
+    least = 0.9 if network.name in FALLING else 0.95
     graphs = [kernels(model, mode, batch, seq) for batch in batches]
     for device in map(resolve_device, DEVICES):
         steps = [network.predict(g, device, Software()).step.latency_us for g in graphs]
