@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 PARTS = 5
 """Parts that the groups of a kind are put into; each is judged by scales fitted on the others."""
-Scales = dict[str, float]
 
 
 def judged(held_out: HeldOut, level: float) -> dict[str, pd.DataFrame]:

@@ -261,6 +261,7 @@ def _group(
 ) -> dict[str, Any]:
     """Arrays of the rows of one device and software."""
     device = str(facts["device"])
+    described = resolve_device(device)
     half = "bf16" if "bf16" in str(facts["dtype"]) else "fp16"
     tables: list[KernelTable] = []
     found: list[Quotient] = []
@@ -280,7 +281,7 @@ def _group(
         found.append(cut)
     table = concat(tables)
     software = software_of({**facts, "layout": facts["format"]})
-    features = node_features(table, resolve_device(device), software)
+    features = node_features(table, described, software)
     roof = features.roofline
     single = np.float32
     return {
@@ -296,7 +297,7 @@ def _group(
         "consumers_M": np.array([q.consumers.shape[1] for q in found]),
         "device_M": np.full(len(rows), effect_index(device, hosts)),
         "host_us_M": np.array(host_us, dtype=single),
-        "coverage": coverage_of(table, features, resolve_device(device).kind),
+        "coverage": coverage_of(table, features, described.kind),
     }  # fmt: skip
 
 

@@ -64,9 +64,11 @@ class LatencyTraining(LightningModule):
         parts = [(kernels.x_NF, kernels.token_N)]
         if models is not None:
             parts.append((models.x_CF, models.token_C))
-        self.constant_GF = self.nets()[0].constant(parts)
+        first = self.nets()[0]
+        self.constant_GF = first.constant(parts)
+        first.prepare(parts)
         for net in self.nets():
-            net.prepare(parts)
+            net.prepare_like(first)
             if net.correction is not None and (models or steps):
                 net.correction.scale_to(training_summaries(models, steps))
 

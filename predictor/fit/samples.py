@@ -86,9 +86,9 @@ def kernel_samples(
     for key, where in sorted(groups.items()):
         facts = dict(zip(KERNEL_GROUP, key, strict=True))
         device, group = str(facts["device"]), rows.iloc[where]
-        table = kernel_table(group)
+        table, described = kernel_table(group), resolve_device(device)
         try:
-            features = node_features(table, resolve_device(device), software_of(facts))
+            features = node_features(table, described, software_of(facts))
         except (UnsupportedPrecision, UnknownRateError) as error:
             if refused is None:
                 raise
@@ -104,7 +104,7 @@ def kernel_samples(
                 "device_N": np.full(len(table), effect_index(device, hosts)),
                 "measured_us_N": group["latency_us"].to_numpy(),
                 "isolated_N": (table.context == CONTEXTS.index("isolated")).astype(np.float32),
-                "coverage": coverage_of(table, features, resolve_device(device).kind),
+                "coverage": coverage_of(table, features, described.kind),
                 "row_id": group["row_id"].tolist(),
                 "row_N": where,
             }

@@ -126,6 +126,11 @@ class LatencyNet(nn.Module):
             if encoder.binned is not None:
                 encoder.binned.cut(rows_NF[:: max(1, -(-len(rows_NF) // CUT_ROWS))])
 
+    def prepare_like(self, other: LatencyNet) -> None:
+        """Take the scales and bins of a network that was prepared on the same rows."""
+        for own, theirs in zip(self.encoders.buffers(), other.encoders.buffers(), strict=True):
+            own.copy_(theirs)
+
     def silence(self, constant_GF: Tensor) -> None:
         """Take the weights of each encoder off features that did not vary in its training rows."""
         for group, constant_F in enumerate(constant_GF):

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
+from predictor.graph.ir import HALVES
+
 Entry: TypeAlias = tuple[str, ...]
-TWIN_HALF: Mapping[str, str] = {"fp16": "bf16", "bf16": "fp16"}
+TWIN_HALF: Mapping[str, str] = dict(zip(HALVES, reversed(HALVES), strict=True))
 
 
 def speaks(learned: Collection[Entry], token: str, dtype: str, kind: str) -> bool:
