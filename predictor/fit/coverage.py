@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -14,21 +14,30 @@ from torch import Tensor
 from predictor.features.columns import NodeFeatures
 from predictor.features.table import KernelTable
 from predictor.graph.ops import TOKENS
-from predictor.nn.latency import on_native_path, unlearned_us
-from predictor.nn.learned import Entry, speaks
+from predictor.hardware.device import Device
+from predictor.nn.labels import on_native_path, unlearned_us
+from predictor.nn.learned import Entry, Measured, speaks
 from predictor.nn.training_range import outside_range
 
-Triple: TypeAlias = tuple[str, str, str]
 Outside: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """(N,) how far each kernel's features (N, F) lie outside of training for its token (N,)."""
+
+
+class KernelKind(NamedTuple):
+    """What tells kernels apart where it is asked what was learned."""
+
+    token: str
+    dtype: str
+    device_kind: str
+    device: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
     """Of N kernels: what each is, hardware path, and the time that is assumed without rows."""
 
-    kinds: tuple[Triple, ...]
-    """(token, dtype, kind of device) that occur."""
+    kinds: tuple[KernelKind, ...]
+    """Those that occur."""
     kind_N: NDArray[np.int32]
     """Index into `kinds`."""
     native_N: NDArray[np.bool_]
@@ -38,8 +47,15 @@ class Coverage:
 
     def learned(self, known: Collection[Entry]) -> Tensor:
         """(N,) whether a network that learned the entries `known` speaks for each kernel."""
-        yes = np.array([speaks(known, *kind) for kind in self.kinds], dtype=bool)
-        return torch.from_numpy(yes[self.kind_N] & self.native_N if len(yes) else self.native_N)
+        yes = [speaks(known, kind.token, kind.dtype, kind.device_kind) for kind in self.kinds]
+        return self._of_kinds(yes) & torch.from_numpy(self.native_N)
+
+    def measured(self, measured: Measured) -> Tensor:
+        """(N,) whether the class of each kernel was measured on its device."""
+        return self._of_kinds([measured.here(k.device, k.token, k.dtype) for k in self.kinds])
+
+    def _of_kinds(self, yes: Sequence[bool]) -> Tensor:
+        return torch.from_numpy(np.array(yes, dtype=bool)[self.kind_N])
 
 
 NO_COVERAGE = Coverage(
@@ -48,14 +64,17 @@ NO_COVERAGE = Coverage(
 )  # fmt: skip
 
 
-def coverage_of(table: KernelTable, features: NodeFeatures, kind: str) -> Coverage:
-    """Coverage of the kernels of a table on a device of a kind."""
+def coverage_of(table: KernelTable, features: NodeFeatures, device: Device) -> Coverage:
+    """Coverage of the kernels of a table on a device."""
     dtypes, code = np.unique(table.dtype, return_inverse=True)
     keys, of = np.unique(
         features.token.astype(np.int64) * len(dtypes) + code.reshape(-1), return_inverse=True
     )
     kinds = tuple(
-        (TOKENS[int(k) // len(dtypes)], str(dtypes[int(k) % len(dtypes)]), kind) for k in keys
+        KernelKind(
+            TOKENS[int(k) // len(dtypes)], str(dtypes[int(k) % len(dtypes)]), device.kind, device.id
+        )
+        for k in keys
     )
     roof = features.roofline
     return Coverage(

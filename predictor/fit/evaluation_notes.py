@@ -77,7 +77,7 @@ def unlearned_kinds(coverage: Coverage, learned: Collection[Entry]) -> dict[str,
     speaks_N = coverage.learned(learned).numpy()
     counts = np.bincount(coverage.kind_N[~speaks_N], minlength=len(coverage.kinds))
     found: dict[str, int] = {}
-    for (token, dtype, kind), n in zip(coverage.kinds, counts, strict=True):
+    for (token, dtype, kind, _), n in zip(coverage.kinds, counts, strict=True):
         if n:
             path = " on units of another format" if speaks(learned, token, dtype, kind) else ""
             name = f"{token} {dtype}{path}"

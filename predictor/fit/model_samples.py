@@ -297,7 +297,7 @@ def _group(
         "consumers_M": np.array([q.consumers.shape[1] for q in found]),
         "device_M": np.full(len(rows), effect_index(device, hosts)),
         "host_us_M": np.array(host_us, dtype=single),
-        "coverage": coverage_of(table, features, described.kind),
+        "coverage": coverage_of(table, features, described),
     }  # fmt: skip
 
 

@@ -12,6 +12,8 @@
 | `scheme`, `framework`, `library` | of a kernel: how its operands are quantised, what launched it
   and what it comes from, as the source names them |
 | `spread_us` | standard deviation that the source states of the measurement, where it does |
+| `transferred` | share of the predicted time that the networks speak for, in classes of kernel
+  that were not measured on the device |
 | `label` | `learned`, `roofline`, or `mixed` (a step of both) |
 | `scored` | whether the row counts in the tables |
 | `reason` | why there is no prediction, or why the row is not scored; else empty |
@@ -55,6 +57,8 @@ KERNEL_FACTS: tuple[str, ...] = (
     "row_id", "device", "op", "dtype", "scheme", "framework", "library", "phase", "flag", "context",
     "latency_us", "spread_us",
 )  # fmt: skip
+TRANSFERRED = 0.5
+"""Share of the time of an op beyond which it counts as not measured on its device."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -101,7 +105,8 @@ def score(
     if suite.steps is not None:
         ranges = (predictor.range_low_TF, predictor.range_high_TF)
         ops, totals = score_steps(
-            predictor.networks, suite.steps, predictor.learned, outside_of(*ranges)
+            predictor.networks, suite.steps, predictor.learned, outside_of(*ranges),
+            predictor.measured,
         )  # fmt: skip
         fitted = steps_to_learn_from(suite, recipe) if trees is not None else None
         if len(ops):
@@ -129,8 +134,9 @@ def score(
 def _widen(
     predictor: LatencyPredictor, rows: pd.DataFrame, scales: Mapping[str, Any]
 ) -> pd.DataFrame:
-    """Conformalise the quantiles of kernel rows, for devices seen or unseen."""
+    """Conformalise the quantiles of kernel rows, for classes seen or unseen on their device."""
     known = rows["device"].isin(predictor.networks.devices).to_numpy()
+    known = known & ~(rows["transferred"].to_numpy(dtype=float) > TRANSFERRED)
     columns = ("lower_us", "predicted_us", "upper_us")
     log_time = np.log(rows[list(columns)].to_numpy(dtype=float))
     levels = kernel_levels(
@@ -157,7 +163,9 @@ def _kernel_rows(
 
     samples = suite.kernels
     outside = outside_of(predictor.range_low_TF, predictor.range_high_TF)
-    found = score_kernels(predictor.networks, samples, predictor.learned, outside)
+    found = score_kernels(
+        predictor.networks, samples, predictor.learned, outside, predictor.measured
+    )
     found = found.drop(columns=["row_id", "measured_us"])
     found["roofline_us"] = samples.datasheet_us_N.numpy()
     fitted = np.zeros(len(suite.kernel_parts), dtype=bool)

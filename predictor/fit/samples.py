@@ -104,7 +104,7 @@ def kernel_samples(
                 "device_N": np.full(len(table), effect_index(device, hosts)),
                 "measured_us_N": group["latency_us"].to_numpy(),
                 "isolated_N": (table.context == CONTEXTS.index("isolated")).astype(np.float32),
-                "coverage": coverage_of(table, features, described.kind),
+                "coverage": coverage_of(table, features, described),
                 "row_id": group["row_id"].tolist(),
                 "row_N": where,
             }

@@ -18,12 +18,16 @@ from predictor.fit.step_kernels import of_models, of_steps
 from predictor.fit.step_samples import StepSamples
 from predictor.nn.composition import device_us, step_us
 from predictor.nn.kernel_model import KernelModel
-from predictor.nn.learned import Entry
+from predictor.nn.learned import Entry, Measured
 
 if TYPE_CHECKING:
     import pandas as pd
 
 PHASES: tuple[str, ...] = ("total", "forward", "backward")
+NOTHING: Mapping[str, float] = {
+    "learned": 1.0, "in_distribution": 1.0, "outside": 0.0, "transferred": 0.0,
+}  # fmt: skip
+"""Shares of no time at all, by column."""
 KERNEL_ROWS = 65_536
 """Kernels that are predicted at a time: memory stays bounded."""
 MODEL_ROWS = 256
@@ -35,6 +39,7 @@ def score_kernels(
     samples: KernelSamples,
     learned: Collection[Entry] | None = None,
     outside: Outside | None = None,
+    measured: Measured | None = None,
 ) -> pd.DataFrame:
     """One row a kernel: what its measurement would read, with quantiles (microseconds).
 
@@ -45,6 +50,8 @@ def score_kernels(
             time. All, when not given.
         outside: of what training saw; with it the rows hold `outside`, and whether they are
             `in_distribution`.
+        measured: on which devices; with it the rows hold whether the time is `transferred`: the
+            networks speak for the kernel, but its class was not measured on the device.
     """
     import pandas as pd
 
@@ -73,6 +80,9 @@ def score_kernels(
             far_N[at] = outside(samples.x_NF[at], samples.token_N[at])
         rows["outside"] = far_N.numpy()
         rows["in_distribution"] = (speaks_N & (far_N == 0)).float().numpy()
+    if measured is not None:
+        elsewhere_N = speaks_N & ~samples.coverage.measured(measured)
+        rows["transferred"] = elsewhere_N.float().numpy()
     return rows
 
 
@@ -92,12 +102,13 @@ def score_steps(
     steps: StepSamples,
     learned: Collection[Entry] | None = None,
     outside: Outside | None = None,
+    measured: Measured | None = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Op rows (in-step reading with quantiles) and step rows (three phases), microseconds.
 
-    `learned` and `outside`, as of `score_kernels`; in the rows the share of the predicted device
-    time that the networks speak for, that of kernels like those of training, and how far outside of
-    training their kernels lie in the mean.
+    `learned`, `outside` and `measured`, as of `score_kernels`; in the rows the share of the
+    predicted device time that the networks speak for, that of kernels like those of training, how
+    far outside of training their kernels lie in the mean, and the share of transferred ones.
     """
     isolated_N = torch.zeros_like(steps.base_us_N)
     log_ratio = networks.log_ratio(
@@ -112,7 +123,6 @@ def score_steps(
     ops["host_us"] = host_R.numpy()
     mid_N = time_N3[:, 1]
     own_N = mid_N * speaks_N
-    ops["learned"] = _share(op_device_us(steps, own_N), op_device_us(steps, mid_N))
     phases = _phases(steps, mid_N)
     factor_G = torch.exp(networks.correction_terms(of_steps(steps, mid_N)).sum(1))
     shares = {"learned": own_N}
@@ -120,13 +130,15 @@ def score_steps(
         far_N = outside(steps.x_NF, steps.token_N).to(own_N.dtype)
         shares["in_distribution"] = own_N * (far_N == 0)
         shares["outside"] = own_N * far_N
-        for name, nothing in (("in_distribution", 1.0), ("outside", 0.0)):
-            ops[name] = _share(
-                op_device_us(steps, shares[name]), op_device_us(steps, mid_N), nothing
-            )
+    if measured is not None:
+        shares["transferred"] = own_N * ~steps.coverage.measured(measured)
+    for name in shares:
+        ops[name] = _share(
+            op_device_us(steps, shares[name]), op_device_us(steps, mid_N), NOTHING[name]
+        )
     by_phase = {
         name: {
-            phase: _share(part, phases[phase], 0.0 if name == "outside" else 1.0)
+            phase: _share(part, phases[phase], NOTHING[name])
             for phase, part in _phases(steps, of_N).items()
         }
         for name, of_N in shares.items()
@@ -151,6 +163,7 @@ def score_models(
     models: ModelSamples,
     learned: Collection[Entry] | None = None,
     outside: Outside | None = None,
+    measured: Measured | None = None,
 ) -> pd.DataFrame:
     """One row a whole model: its step time (microseconds), kernels never below their floor.
 
@@ -162,10 +175,15 @@ def score_models(
             speak for.
         outside: of what training saw; with it the rows hold the share of kernels inside, and how
             far outside the kernels lie in the mean.
+        measured: on which devices; with it the rows hold the share of the time in kernels that
+            the networks speak for, of classes that were not measured on the device.
     """
-    speaks_C = None if learned is None else models.coverage.learned(learned)
-    assumed_C = models.coverage.assumed_us_N3[:, 1]
-    predicted, shares, inside, away = [], [], [], []
+    coverage = models.coverage
+    speaks_C = None if learned is None else coverage.learned(learned)
+    elsewhere_C = None if measured is None else ~coverage.measured(measured)
+    assumed_C = coverage.assumed_us_N3[:, 1]
+    predicted: list[Tensor] = []
+    shares: dict[str, list[NDArray[np.float32]]] = {}
     for rows_B in torch.arange(len(models)).split(MODEL_ROWS):
         batch = batch_of(models, rows_B)
         at = batch.index_C
@@ -179,29 +197,27 @@ def score_models(
             own_C = speaks_C[at]
             time_C = torch.where(own_C, time_C, assumed_C[at])
         time_C = torch.maximum(time_C, models.floor_us_C[at])
-        far_C = torch.zeros_like(time_C)
+        parts = {"learned": time_C * own_C}
         if outside is not None:
             far_C = outside(models.x_CF[at], models.token_C[at]).to(time_C.dtype)
-        own_us_C = time_C * own_C
-        device_B, own_B, like_B, far_B = (
-            device_us(values, models.count_C[at], batch.row_C, len(rows_B))
-            for values in (time_C, own_us_C, own_us_C * (far_C == 0), own_us_C * far_C)
-        )
+            parts["in_distribution"] = parts["learned"] * (far_C == 0)
+            parts["outside"] = parts["learned"] * far_C
+        if elsewhere_C is not None:
+            parts["transferred"] = parts["learned"] * elsewhere_C[at]
+        of_row = (models.count_C[at], batch.row_C, len(rows_B))
+        device_B = device_us(time_C, *of_row)
+        for name, part_C in parts.items():
+            share_B = _share(device_us(part_C, *of_row), device_B, NOTHING[name])
+            shares.setdefault(name, []).append(share_B)
         terms_BS = networks.correction_terms(of_models(models, rows_B, batch, time_C))
         step_B = step_us(device_B, models.host_us_M[rows_B]) * torch.exp(terms_BS.sum(1))
         predicted.append(step_B)
-        shares.append(_share(own_B, device_B))
-        inside.append(_share(like_B, device_B))
-        away.append(_share(far_B, device_B, 0.0))
     rows = models.rows
     keys = ["row_id", "device", "graph", "model", "mode", "batch", "seq"]
     frame: pd.DataFrame = rows[keys].assign(
         phase="total", measured_us=rows["latency_us"], predicted_us=torch.cat(predicted).numpy(),
-        learned=np.concatenate(shares),
+        **{name: np.concatenate(parts) for name, parts in shares.items()},
     )  # fmt: skip
-    if outside is not None:
-        frame["in_distribution"] = np.concatenate(inside)
-        frame["outside"] = np.concatenate(away)
     return frame
 
 

@@ -17,7 +17,7 @@ from predictor.fit.recipe import Recipe
 from predictor.fit.scoring import score_models
 from predictor.fit.step_samples import StepSamples
 from predictor.fit.suite import Suite, Trained
-from predictor.nn.interval_scales import step_half_width
+from predictor.nn.interval_scales import blended, step_half_width
 from predictor.nn.latency import LatencyPredictor
 from predictor.traces.schema import Imported
 from predictor.traces.sources.neusight_peers import PEERS
@@ -83,15 +83,17 @@ def published_step_rows(
 
 def half_widths(predictor: LatencyPredictor, rows: pd.DataFrame) -> NDArray[np.float64]:
     """Half-width in log time of every step row."""
+    seen, unseen = (
+        step_half_width(
+            predictor.calibration["step"][name], rows["phase"].to_numpy(dtype=np.str_),
+            step_facts(rows), rows["outside"].to_numpy(dtype=float),
+        )
+        for name in ("seen", "unseen")
+    )  # fmt: skip
+    learned = rows["learned"].to_numpy(dtype=float)
+    transferred = rows["transferred"].to_numpy(dtype=float) / np.maximum(learned, 1e-9)
     known = rows["device"].isin(predictor.networks.devices).to_numpy()
-    half = np.zeros(len(rows))
-    for name, where in (("seen", known), ("unseen", ~known)):
-        part = rows[where]
-        half[where] = step_half_width(
-            predictor.calibration["step"][name], part["phase"].to_numpy(dtype=np.str_),
-            step_facts(part), part["outside"].to_numpy(dtype=float),
-        )  # fmt: skip
-    return half
+    return blended(seen, unseen, np.where(known, transferred, 1.0))
 
 
 def _published(rows: pd.DataFrame, data: Imported) -> pd.DataFrame:
@@ -124,7 +126,7 @@ def model_rows(
     if models is None:
         return None
     outside = outside_of(predictor.range_low_TF, predictor.range_high_TF)
-    found = score_models(predictor.networks, models, predictor.learned, outside)
+    found = score_models(predictor.networks, models, predictor.learned, outside, predictor.measured)
     wanted = {name: models.rows[name].to_numpy() for name in ("measure", "execution")}
     half = half_widths(predictor, found.assign(**wanted))
     parts = suite.parts_of(models.rows["row_id"])

@@ -128,7 +128,7 @@ def _graph_nodes(
         "device_N": np.full(n, effect_index(device, hosts)),
         "weight_N": graph.weight, "graph_N": np.full(n, index),
         "phase_N": table.phase.astype(np.int64), "edges": graph.edge_index,
-        "coverage": coverage_of(table, features, resolve_device(device).kind),
+        "coverage": coverage_of(table, features, resolve_device(device)),
     }  # fmt: skip
 
 

@@ -85,6 +85,15 @@ def step_half_width(
     return finest(scales, STEP_ROOT, levels) + float(scales.get(OUTSIDE, 0.0)) * outside
 
 
+def blended(seen: Floats, unseen: Floats, share: Floats) -> Floats:
+    """Half-widths of steps of which a share of the time is in kernels never measured on the device.
+
+    Errors of the two parts are taken to go together, so their half-widths add up by their time.
+    """
+    part = np.clip(share, 0.0, 1.0)
+    return np.asarray((1.0 - part) * seen + part * unseen)
+
+
 def widened(
     scales: Mapping[str, float],
     log_time_N3: Floats,

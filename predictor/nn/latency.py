@@ -18,15 +18,12 @@ from predictor.errors import CheckpointError
 from predictor.features.columns import (
     NodeFeatures,
     node_features,
-    token_of,
 )
 from predictor.features.roofline import op_class_of
 from predictor.features.table import OP_NAMES, KernelTable, table_from_graph
 from predictor.graph.ir import PHASES, KernelGraph
-from predictor.graph.ops import TOKENS
 from predictor.hardware.device import Device, Software
 from predictor.hardware.kinds import kinds_of
-from predictor.hardware.peaks import MATRIX_CLASSES
 from predictor.nn.composition import step_us
 from predictor.nn.correction import StepKernels, named_terms
 from predictor.nn.ensemble import effect_index, threads
@@ -34,23 +31,23 @@ from predictor.nn.interval_scales import (
     STEP_ROOT,
     WALL,
     StepFacts,
+    blended,
     kernel_levels,
     step_half_width,
     widened,
 )
 from predictor.nn.kernel_model import KernelModel
-from predictor.nn.learned import Entry, speaks, with_twins
+from predictor.nn.labels import (
+    elsewhere_warning,
+    labels,
+    measured_here,
+    spoken_for,
+    unlearned_us,
+)
+from predictor.nn.learned import Entry, Measured, measured_of, with_twins
 from predictor.nn.older_releases import weights_of_today
 from predictor.nn.prediction import Interval, Prediction
-from predictor.nn.priors import (
-    EFFICIENCY,
-    HOST_BACKWARD_SHARE,
-    HOST_CALL_US,
-    HOST_LAUNCH_US,
-    HOST_SPREAD,
-    SPREAD,
-    SPREAD_DEFAULT,
-)
+from predictor.nn.priors import HOST_BACKWARD_SHARE, HOST_CALL_US, HOST_LAUNCH_US, HOST_SPREAD
 from predictor.nn.release_parts import (
     RANGES,
     check_calibration,
@@ -93,6 +90,8 @@ class LatencyPredictor:
     """What answers for single kernels: networks, boosted trees or a fitted roofline."""
     learned: frozenset[Entry]
     """(token, dtype) pairs with measured rows."""
+    measured: Measured
+    """On which devices."""
     range_low_TF: NDArray[np.float32]
     range_high_TF: NDArray[np.float32]
     calibration: Mapping[str, Any]
@@ -109,7 +108,8 @@ class LatencyPredictor:
         known = device.id in self.networks.devices
         edges = torch.tensor(graph.edges, dtype=torch.long).reshape(-1, 2).T
         log_ratio = self.log_ratio(features, device.id, edges).numpy().astype(np.float64)
-        label, is_learned = self.labels(table, features.roofline.path, device.kind)
+        is_learned = spoken_for(self.learned, table, features.roofline.path, device.kind)
+        here = measured_here(self.measured, table, device.id)
         told = software.framework_version is not None
         outside = self.outside(features, release_known=told)
         base = features.roofline.base_us
@@ -117,16 +117,24 @@ class LatencyPredictor:
         names = kernel_levels(
             op_class_of(table), kinds, base * np.exp(log_ratio[:, 1]), np.array(OP_NAMES)[table.op]
         )  # fmt: skip
-        scales = self.calibration["in_step"]["seen" if known else "unseen"]
-        log_ratio = widened(scales, log_ratio, names, outside)
+        scales = self.calibration["in_step"]
+        log_ratio = np.where(
+            here[:, None], widened(scales["seen"], log_ratio, names, outside),
+            widened(scales["unseen"], log_ratio, names, outside),
+        )  # fmt: skip
         time = features.roofline.base_us[:, None] * np.exp(log_ratio)
         time = np.where(is_learned[:, None], time, unlearned_us(table, features.roofline.base_us))
         floor = features.roofline.floor_us
         time = np.maximum(time, floor[:, None])
         inside = is_learned & (outside == 0)
-        widths = self._step_widths(graph, device, software, _mean(outside * is_learned, time[:, 1]))
+        away = _mean((~here).astype(float), time[:, 1] * is_learned) if known else 1.0
+        far = _mean(outside * is_learned, time[:, 1])
+        widths = self._step_widths(graph, device, software, outside=far, transferred=away)
         phases, step, host = _compose(graph, table, time, floor, is_learned, widths)
         warnings = (*self._warnings(device, known), *_host_warning(step, host, time))
+        if known:
+            elsewhere = is_learned & ~here
+            warnings += elsewhere_warning(self.name, device.id, table, time[:, 1], elsewhere)
         correction = self._correction(graph, features, time[:, 1], host)
         if correction:
             factor = float(np.exp(sum(correction.values())))
@@ -137,7 +145,8 @@ class LatencyPredictor:
             }  # fmt: skip
         return Prediction(
             kernel_us=time[:, 1], kernel_lower_us=time[:, 0], kernel_upper_us=time[:, 2],
-            floor_us=floor, bound=features.roofline.bound, label=label, in_distribution=inside,
+            floor_us=floor, bound=features.roofline.bound,
+            label=labels(table, is_learned, here), in_distribution=inside,
             phases=phases, step=step, correction=correction or None,
             level=float(self.calibration["level"]), warnings=warnings,
         )  # fmt: skip
@@ -151,26 +160,6 @@ class LatencyPredictor:
                 torch.full((n,), effect_index(device, self.networks.devices)), torch.zeros(n),
             )  # fmt: skip
 
-    def labels(
-        self, table: KernelTable, path: NDArray[np.str_], kind: str
-    ) -> tuple[NDArray[np.str_], NDArray[np.bool_]]:
-        """Label of every kernel, and whether the network speaks for it.
-
-        It does where rows of the kernel's token and dtype were measured on such a kind of device
-        and the same hardware path: fp32 convolutions on fp32 lanes say nothing of TF32 ones.
-        """
-        tokens = token_of(table)
-        learned = np.fromiter(
-            (
-                speaks(self.learned, TOKENS[t], str(d), kind)
-                for t, d in zip(tokens, table.dtype, strict=True)
-            ),
-            dtype=bool, count=len(table),
-        )  # fmt: skip
-        learned &= on_native_path(table, path)
-        opaque = op_class_of(table) == "opaque"
-        return np.where(learned, "learned", np.where(opaque, "opaque", "roofline")), learned
-
     def outside(self, features: NodeFeatures, *, release_known: bool = True) -> Floats:
         """(N,) how far each kernel lies outside of what training saw for its token; 0 inside.
 
@@ -182,10 +171,11 @@ class LatencyPredictor:
         )  # fmt: skip
 
     def _step_widths(
-        self, graph: KernelGraph, device: Device, software: Software, outside: float
-    ) -> dict[str, float]:
+        self, graph: KernelGraph, device: Device, software: Software, *, outside: float,
+        transferred: float,
+    ) -> dict[str, float]:  # fmt: skip
         """Half-width in log time of every phase, and of the whole."""
-        scales = self.calibration["step"]["seen" if self._knows(device) else "unseen"]
+        scales = self.calibration["step"]
         phases = np.array([*PHASES, STEP_ROOT])
         mode = "train" if any(k.phase == "backward" for k in graph.kernels) else "infer"
         n = len(phases)
@@ -193,11 +183,12 @@ class LatencyPredictor:
             kind=np.full(n, device.kind), measure=np.full(n, WALL), mode=np.full(n, mode),
             execution=np.full(n, software.mode),
         )  # fmt: skip
-        half = step_half_width(scales, phases, facts, np.full(n, outside))
+        seen, unseen = (
+            step_half_width(scales[name], phases, facts, np.full(n, outside))
+            for name in ("seen", "unseen")
+        )
+        half = blended(seen, unseen, np.full(n, transferred))
         return dict(zip(phases.tolist(), half.tolist(), strict=True))
-
-    def _knows(self, device: Device) -> bool:
-        return device.id in self.networks.devices
 
     def _correction(
         self, graph: KernelGraph, features: NodeFeatures, time_us: Floats, host: float
@@ -252,12 +243,6 @@ def _mean(values: Floats, weights: Floats) -> float:
     """Weighted mean; 0 of nothing."""
     whole = float(weights.sum())
     return float((values * weights).sum()) / whole if whole > 0 else 0.0
-
-
-def on_native_path(table: KernelTable, path: NDArray[np.str_]) -> NDArray[np.bool_]:
-    """(N,) whether no matrix unit of another dtype than the kernel's does its arithmetic."""
-    matrix = np.isin(op_class_of(table), sorted(MATRIX_CLASSES))
-    return np.asarray(~(matrix & (path != "") & (path != table.dtype)))
 
 
 def host_us(graph: KernelGraph, table: KernelTable, phase: str, rows: NDArray[np.bool_]) -> float:
@@ -322,15 +307,6 @@ def _corrected(interval: Interval, factor: float, floor_us: float) -> Interval:
     )
 
 
-def unlearned_us(table: KernelTable, base_us: Floats) -> Floats:
-    """(N, 3) assumed times of kernels that no measured row covers."""
-    classes = op_class_of(table)
-    efficiency = np.array([EFFICIENCY[str(c)] for c in classes])
-    spread = np.array([SPREAD.get(str(c), SPREAD_DEFAULT) for c in classes]).reshape(-1, 2)
-    mid = base_us / efficiency
-    return np.stack([mid * spread[:, 0], mid, mid * spread[:, 1]], axis=1)
-
-
 def load_predictor(release: ReleaseLike) -> LatencyPredictor:
     """The model of a checked release.
 
@@ -355,7 +331,7 @@ def load_predictor(release: ReleaseLike) -> LatencyPredictor:
     return LatencyPredictor(
         name=release.name,
         networks=networks,
-        learned=with_twins(model["learned"]),
+        learned=with_twins(model["learned"]), measured=measured_of(model),
         range_low_TF=low.numpy(), range_high_TF=high.numpy(), calibration=calibration,
     )  # fmt: skip
 

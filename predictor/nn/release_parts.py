@@ -13,7 +13,9 @@ from torch import Tensor
 
 from predictor.features.columns import COLUMNS, columns_hash
 from predictor.features.table import OP_NAMES
+from predictor.graph.ir import DTYPE_BYTES
 from predictor.graph.ops import TOKENS
+from predictor.hardware.kinds import KIND_NAMES
 from predictor.nn.boosted_trees import BoostedTrees, trees_of
 from predictor.nn.ensemble import Ensemble
 from predictor.nn.fitted_roofline import FittedRoofline, roofline_of
@@ -87,7 +89,7 @@ def model_of(
     for key in ("devices", "learned"):
         if not isinstance(model.get(key), list):
             raise ValueError(f"model.{key} is {model.get(key)!r}, not a list")
-    _check_pairs(model["learned"])
+    _check_learned(model)
     devices = tuple(map(str, model["devices"]))
     own: BoostedTrees | FittedRoofline
     if kind == BOOSTED_TREES:
@@ -117,15 +119,34 @@ def _check_model(model: Mapping[str, Any], columns: Sequence[str], tokens: Seque
         raise ValueError(f"network.hosts is {network['hosts']}, devices are {len(devices)}")
     if network["ops"] != len(ops_of(model)):
         raise ValueError(f"network.ops is {network['ops']}, model.ops does not list as many")
-    _check_pairs(model["learned"])
+    _check_learned(model)
 
 
-def _check_pairs(learned: Sequence[Any]) -> None:
-    for pair in learned:
-        if not isinstance(pair, list) or len(pair) not in (2, 3):
-            raise ValueError(
-                f"model.learned holds {pair!r}, not token and dtype, or with a kind of device"
-            )
+def _check_learned(model: Mapping[str, Any]) -> None:
+    """What was learned, and (in releases that tell) on which device each pair was measured."""
+    _check_entries(model["learned"], "model.learned", (2, 3))
+    measured = model.get("measured", {})
+    if not isinstance(measured, dict):
+        raise ValueError(f"model.measured is {measured!r}, not a mapping of devices")
+    for device, pairs in measured.items():
+        if device not in model["devices"]:
+            raise ValueError(f"model.measured tells of {device!r}, which model.devices does not")
+        _check_entries(pairs, f"model.measured.{device}", (2,))
+
+
+def _check_entries(entries: object, where: str, lengths: Sequence[int]) -> None:
+    """A list of lists of so many texts: token, dtype, and a kind of device where three may be."""
+    if not isinstance(entries, list):
+        raise ValueError(f"{where} is {entries!r}, not a list")
+    for entry in entries:
+        fits = isinstance(entry, list) and len(entry) in lengths
+        if not fits or not all(isinstance(name, str) for name in entry):
+            kind = ", or with a kind of device" if 3 in lengths else ""
+            raise ValueError(f"{where} holds {entry!r}, not token and dtype{kind}")
+        if entry[1] not in DTYPE_BYTES:
+            raise ValueError(f"{where} holds {entry!r}: no dtype {entry[1]!r}")
+        if len(entry) == 3 and entry[2] not in KIND_NAMES:
+            raise ValueError(f"{where} holds {entry!r}: no kind of device {entry[2]!r}")
 
 
 def _check_network(network: Mapping[str, Any], sizes: Mapping[str, int]) -> None:

@@ -83,8 +83,8 @@ class Comparison:
         for name in ("step", f"{level:.0%} interval", "throughput", "peak memory"):
             table.add_column(name, justify="right", no_wrap=True)
         table.add_column("fits", no_wrap=True)
-        table.add_column("learned", justify="right", no_wrap=True)
-        table.add_column("in distribution", justify="right", no_wrap=True)
+        for name in ("learned", "transferred", "in distribution"):
+            table.add_column(name, justify="right", no_wrap=True)
         for estimate in self.estimates:
             table.add_row(*_cells(estimate))
         return table
@@ -103,6 +103,7 @@ def _row(estimate: Estimate) -> dict[str, object]:
         "fits": estimate.memory.fits,
         **{k: None if n is None or seconds <= 0 else n / seconds for k, n in counts.items()},
         "learned": estimate.coverage.learned,
+        "transferred": estimate.coverage.transferred,
         "in_distribution": estimate.coverage.in_distribution,
         "level": step.level,
         "mode": workload.mode,
@@ -123,5 +124,6 @@ def _cells(estimate: Estimate) -> tuple[str, ...]:
         gib(memory.peak_bytes),
         fits,
         percent(estimate.coverage.learned),
+        percent(estimate.coverage.transferred),
         percent(estimate.coverage.in_distribution),
     )

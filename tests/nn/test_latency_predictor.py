@@ -148,12 +148,46 @@ def test_labels_say_who_speaks(
     assert answer.in_distribution.tolist() == [False]
 
 
+def test_a_class_never_measured_on_a_known_device_is_transferred_wider_and_said(
+    make_predictor: MakePredictor, make_kernel: MakeKernel, chain: Chain
+) -> None:
+    measured = {A100: [["gemm", "fp32"]], "nvidia-t4": [["gemm", "fp32"], ["softmax", "fp32"]]}
+    told = make_predictor(scale=0.0, measured=measured)
+    untold = make_predictor(scale=0.0)  # as releases were before
+    mm = make_kernel("linear", batch=1, m=4096, n=4096, k=4096)
+    rows = make_kernel("softmax", rows=400_000, cols=512)
+    graph, device = chain([mm, rows]), resolve_device(A100)
+    out, plain = (network.predict(graph, device, EAGER) for network in (told, untold))
+    assert out.label.tolist() == ["learned", "transferred"]
+    assert plain.label.tolist() == ["learned", "learned"]
+    np.testing.assert_array_equal(out.kernel_us, plain.kernel_us)
+    spread = [np.log(p.kernel_upper_us / p.kernel_us) for p in (out, plain)]
+    assert spread[0][0] == spread[1][0]
+    assert spread[0][1] - spread[1][1] == pytest.approx(0.3 - 0.1)  # unseen for seen
+    share = out.kernel_us[1] / out.kernel_us.sum()
+    half = np.log(out.step.upper_us / out.step.latency_us)
+    assert half == pytest.approx((1 - share) * 0.1 + share * 0.3, rel=1e-2)
+    (text,) = (w for w in out.warnings if "learned on other devices" in w)
+    assert f"{share:.0%} of the time" in text and f"never on {A100}: softmax" in text
+    assert plain.warnings == ()
+    alone = told.predict(chain([mm] * 12), device, EAGER)
+    assert set(alone.label.tolist()) == {"learned"} and alone.warnings == ()
+
+
+def test_on_a_device_never_seen_all_is_transferred(
+    predictor: LatencyPredictor, step: KernelGraph
+) -> None:
+    out = predictor.predict(step, resolve_device(H100), EAGER)
+    assert set(out.label.tolist()) == {"transferred", "roofline", "opaque"}
+    assert not any("learned on other devices" in w for w in out.warnings)  # zero-shot says it
+
+
 def test_unlearned_kernels_do_not_depend_on_the_weights(
     make_predictor: MakePredictor, step: KernelGraph
 ) -> None:
     first = make_predictor(scale=0.1).predict(step, resolve_device(H100), EAGER)
     second = make_predictor(scale=1.0).predict(step, resolve_device(H100), EAGER)
-    unlearned = first.label != "learned"
+    unlearned = first.label != "transferred"
     np.testing.assert_array_equal(first.kernel_us[unlearned], second.kernel_us[unlearned])
     assert (first.kernel_us[~unlearned] != second.kernel_us[~unlearned]).any()
 
