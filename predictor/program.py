@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from predictor.errors import CaptureError, NotYetError, UnknownTargetError
-from predictor.graph.ir import OpGraph
+from predictor.graph.ir import HALVES, OpGraph
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -20,6 +20,8 @@ DEFAULT_OPTIMIZER = "adamw"
 GRAPH_FILES: tuple[str, ...] = (".json", ".json.gz", ".json.tar.gz")
 """Endings of captured graphs, profiler traces and execution graphs."""
 _HEAD_CHARS = 256
+DTYPES: tuple[str, ...] = ("fp32", *HALVES)
+"""What parameters and inputs of a captured program may be taken in; autocast to the halves too."""
 LATER_KINDS: Mapping[str, str] = {
     "hf:": "a local Hugging Face configuration",
     ".onnx": "an ONNX file",
@@ -78,7 +80,8 @@ def capture(
             )
         return graph
     if dtype == "fp8":
-        raise NotYetError("dtype fp8 does not work yet; fp32, bf16, fp16, amp-bf16, amp-fp16 do")
+        known = ", ".join((*DTYPES, *(f"amp-{half}" for half in HALVES)))
+        raise NotYetError(f"dtype fp8 does not work yet; {known} do")
     if optimizer is not None and mode != "train":
         raise CaptureError(f"optimizer {optimizer!r} needs a training step: mode='train' (--train)")
     if isinstance(target, str):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from predictor.fit.card_tables import held_out_tables, seed_table
+from predictor.fit.card_tables import held_out_tables, measured_table, seed_table
 from predictor.fit.model_choice import ModelChoice
 from predictor.fit.recipe import Recipe
 from predictor.fit.splits import Split
 from predictor.hardware.kinds import KIND_NAMES, and_list, kinds_of
+from predictor.program import DTYPES
 
 LICENCE = "Apache-2.0"
 """Of the weights."""
@@ -31,6 +32,8 @@ _MODELS: Mapping[str, str] = {
     "boosted_trees": "boosted trees on the features of single kernels: no edges, no neighbours; a "
     "kernel in a step is answered as it was measured, alone where only that was",
 }
+NARROW: tuple[str, ...] = ("fp8", "fp4", "int8")
+"""Dtypes of kernels that no captured program has yet."""
 _MODES: Mapping[str, str] = {"infer": "inference", "train": "training steps"}
 
 
@@ -44,6 +47,7 @@ def card_text(
     remake: str,
     kind: str = "network",
     choice: ModelChoice | None = None,
+    measured: Mapping[str, Sequence[Sequence[str]]] | None = None,
 ) -> str:
     """Markdown: intended use, what it covers, held-out errors, known failures.
 
@@ -56,6 +60,7 @@ def card_text(
         remake: the command that makes the checkpoint again, overrides included.
         kind: of model (`predictor.fit.candidates.KINDS`).
         choice: the comparison of kinds, where one was made.
+        measured: (token, dtype) pairs by the device that they were measured on.
     """
     lines = [
         f"# {recipe.name}",
@@ -65,6 +70,7 @@ def card_text(
         "",
         *_kind(kind, choice),
         *_uses(facts, learned),
+        *_asked(facts, learned),
         f"- **Licence** {LICENCE}; trained on measurements published under {_licences(facts)}.",
         f"- **Split** {_split(split, recipe.parts)}.",
         *_data(facts),
@@ -76,6 +82,7 @@ def card_text(
         "Other kernels, and products or convolutions on units of another format than their dtype "
         "(fp32 on TF32 units), are answered from the roofline and say so (label `roofline`).",
         "",
+        *measured_table(measured or {}),
         "## Held-out errors (grouped cross-validation inside the training devices)",
         "",
         *held_out_tables(metrics, of_sources=len(recipe.sources) > 1),
@@ -114,6 +121,21 @@ def _uses(
         "several devices", *compiled, *(f"{KIND_NAMES[k]} (figures extrapolate)" for k in others)
     ]  # fmt: skip
     return use, f"- **Not for** {_and(beyond)}."
+
+
+def _asked(facts: Mapping[str, Mapping[str, Any]], learned: Sequence[Sequence[str]]) -> list[str]:
+    """What of it no command asks for: other dtypes and ways to run than a captured program's."""
+    dtypes, ways = _by_dtype(learned), _union(facts, "executions")
+    beyond = [*(w for w in ways if w != "eager"), *(d for d in dtypes if d in NARROW)]
+    if not beyond:
+        return []
+    asked = _and(d for d in DTYPES if d in dtypes)
+    return [
+        f"- **From the command line** `predictor estimate` and `compare` take eager programs in "
+        f"{asked} (autocast too); {_and(beyond)} kernels are learned for rows that are "
+        "already measured (`predictor evaluate`) and for later: `--compile` and `--dtype fp8` say "
+        "that they do not work yet."
+    ]
 
 
 def _kind(kind: str, choice: ModelChoice | None) -> list[str]:

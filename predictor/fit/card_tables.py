@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from predictor.nn.learned import CLASS_OF_TOKEN
+
 _TITLES: Mapping[str, tuple[str, str]] = {
     "device": ("Device never seen", "Device never seen"),
     "model": ("Model family never seen, device seen", "Kernel shape never seen, device seen"),
@@ -29,6 +31,25 @@ def held_out_tables(metrics: Mapping[str, Any], *, of_sources: bool) -> list[str
         else:
             out += [*_by_fold(metrics, kind), ""]
     return out[:-1]
+
+
+def measured_table(measured: Mapping[str, Sequence[Sequence[str]]]) -> list[str]:
+    """Markdown of the op classes measured on each device, with their dtypes; nothing of none."""
+    if not measured:
+        return []
+    out = [
+        "## Measured on", "",
+        "Op classes by device. What was learned on other devices alone is `transferred`: it has "
+        "the interval of a device never seen, and the estimate says so.", "",
+        "| device | op classes |", "|---|---|",
+    ]  # fmt: skip
+    for device, pairs in measured.items():
+        classes: dict[str, set[str]] = {}
+        for token, dtype in pairs:
+            classes.setdefault(CLASS_OF_TOKEN[token].replace("_", " "), set()).add(dtype)
+        told = (f"{name} ({', '.join(sorted(of))})" for name, of in sorted(classes.items()))
+        out.append(f"| {device} | {', '.join(told)} |")
+    return [*out, ""]
 
 
 def seed_table(metrics: Mapping[str, Any]) -> list[str]:

@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
+from predictor.capture.specs import TORCH_DTYPES
 from predictor.checkpoint import load_release
+from predictor.errors import NotYetError
 from predictor.fit.card import KNOWN_FAILURES, card_text
 from predictor.fit.recipe import Recipe
 from predictor.fit.splits import device_split
 from predictor.fit.train import _remake
 from predictor.hardware.catalogue import adopt_device, resolve_device
+from predictor.program import DTYPES, capture
 
 DEVICES = ["nvidia-rtx-3090", "nvidia-rtx-4090"]
 VISION: dict[str, Any] = {
@@ -60,6 +63,30 @@ def test_uses_follow_dtypes_executions_modes_and_devices() -> None:
     assert "fp8 programs of the kernels below, run as cuda graph and library" in alone
     assert "one device: kernels (no whole step trains it)." in alone
     assert "several devices, compiled programs, CPUs" in line(alone, "- **Not for**")
+
+
+def test_what_the_command_line_does_not_take_is_said() -> None:
+    assert "From the command line" not in card({"own": {**VISION, "executions": ["eager"]}})
+    text = card({"timm": VISION}, learned=[*LEARNED, ["gemm", "fp8"]])
+    told = line(text, "- **From the command line**")
+    assert "eager programs in fp32 and bf16 (autocast too)" in told
+    assert TORCH_DTYPES.keys() >= set(DTYPES)
+    assert "; compiled and fp8 kernels are learned" in told and "`--compile`" in told
+    with pytest.raises(NotYetError, match=r"fp8 does not work yet; fp32, fp16, bf16, amp-fp16"):
+        capture("gpt2", dtype="fp8")
+
+
+def test_classes_by_the_device_that_they_were_measured_on() -> None:
+    measured = {
+        "amd-mi300x": [["bmm", "bf16"], ["gemm", "fp8"], ["grouped_mm", "bf16"]],
+        "nvidia-t4": [["conv", "fp32"]],
+    }
+    text = card({"timm": VISION}, measured=measured)
+    assert line(text, "| amd-mi300x") == (
+        "| amd-mi300x | grouped matmul (bf16), matmul (bf16, fp8) |"
+    )
+    assert line(text, "| nvidia-t4") == "| nvidia-t4 | conv (fp32) |"
+    assert "## Measured on" not in card({"timm": VISION})
 
 
 def test_a_cpu_that_trained_is_not_excluded() -> None:
