@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,8 +22,9 @@ from predictor.fit.calibration import calibrate
 from predictor.fit.candidates import KINDS, fit_model
 from predictor.fit.card import card_text
 from predictor.fit.crossval import TABLES, HeldOut, cross_validate
-from predictor.fit.data import devices_of, fit_data, load_data, training_rows, usable_kernels
-from predictor.fit.fitting import FitData, net_config
+from predictor.fit.data import devices_of, fit_data, load_data, training_rows
+from predictor.fit.fitting import net_config
+from predictor.fit.learned_kinds import check_weights, learned_kinds
 from predictor.fit.metrics import held_out_metrics
 from predictor.fit.model_choice import ModelChoice, choice_of, choose_model
 from predictor.fit.ranges import training_ranges
@@ -33,13 +33,12 @@ from predictor.fit.run_folder import claim_folder
 from predictor.fit.seeds import seed_spread
 from predictor.fit.splits import Split, device_split
 from predictor.fit.trained_rows import trained_rows
-from predictor.graph.ops import OP_CLASSES, OPS, TOKENS
-from predictor.hardware.catalogue import resolve_device
+from predictor.graph.ops import OP_CLASSES, TOKENS
 from predictor.nn.boosted_trees import BoostedTrees
 from predictor.nn.ensemble import Ensemble
 from predictor.nn.fitted_roofline import FittedRoofline
 from predictor.nn.kernel_model import KernelModel
-from predictor.nn.learned import entries_of
+from predictor.nn.learned import by_device, entries_of
 from predictor.nn.release_parts import BOOSTED_TREES, NETWORK, RANGES, ROOFLINE
 from predictor.traces.flags import unknown_flag
 from predictor.traces.schema import Imported
@@ -82,8 +81,8 @@ def train(
         on_choice: told the comparison before the winner is trained.
 
     Raises:
-        RecipeError: the recipe is wrong, names a misspelt flag, or `out_dir` holds a run of another
-            recipe or data.
+        RecipeError: the recipe is wrong, names a misspelt flag, gives all its rows weight 0, or
+            `out_dir` holds a run of another recipe or data.
         DataError: the data cannot be read, holds no training rows, or no kernel for a kind that
             needs them.
     """
@@ -98,6 +97,8 @@ def train(
     data = training_rows(every, split, recipe.parts)
     facts = _facts(data, recipe, split)
     asked = {} if model == "network" else {"model": model}
+    if model == "network":
+        check_weights(recipe, facts)
     claim_folder(out_dir, {**recipe.resolved(), **asked}, facts)
     choice = _choice(out_dir, recipe, every, split, minutes) if model == AUTO else None
     if choice is not None and on_choice is not None:
@@ -111,19 +112,22 @@ def train(
     trained = fit_model(kind, recipe, fitted, out_dir / "fit", progress=progress)
     ranges = tuple(torch.from_numpy(part) for part in training_ranges(fitted))
     logger.info("trained in %.0f s", time.monotonic() - start)
-    metrics, learned = held_out_metrics(held_out), _learned(recipe, data, split, fitted)
+    found = learned_kinds(kind, recipe, data, split, fitted)
+    metrics, learned = held_out_metrics(held_out), entries_of({k[:3] for k in found})
+    measured = by_device({(k.token, k.dtype, k.device) for k in found if k.device in split.train})
     seeds = seed_spread(trained, data, recipe, split) if isinstance(trained, Ensemble) else []
     if seeds:
         metrics = {**metrics, "seeds": seeds}
     card = card_text(
         recipe, split, facts, learned, metrics, kind=kind, choice=choice,
         remake=_remake(recipe_path, recipe.name, overrides or {}, kind, recipe.sources),
+        measured=measured,
     )  # fmt: skip
     if choice is not None:
         metrics = {**metrics, "model_choice": choice.to_json()}
     return save_release(
         out_dir / RELEASE_FOLDER,
-        config=_config(_model(recipe, trained, learned), recipe, held_out, facts),
+        config=_config(_model(recipe, trained, learned, measured), recipe, held_out, facts),
         tensors={**_weights(trained), **dict(zip(RANGES, ranges, strict=True))},
         metrics=metrics, card=card, overwrite=True,
     )  # fmt: skip
@@ -207,26 +211,14 @@ def _weights(model: KernelModel) -> dict[str, Tensor]:
     }
 
 
-def _learned(recipe: Recipe, data: Imported, split: Split, fitted: FitData) -> list[list[str]]:
-    """Entries of `predictor.nn.learned`: of kernels, ops in steps, whole models."""
-    columns = ["op", "dtype", "device"]
-    measured = usable_kernels(data, recipe, split.train)[columns].drop_duplicates()
-    found: set[tuple[str, str, str]] = {
-        (OPS[op].token, str(dtype), resolve_device(device).kind)
-        for op, dtype, device in measured.itertuples(index=False)
-    }
-    for steps in (fitted.steps, fitted.ratios):
-        if steps is not None:
-            behind = np.unique(steps.coverage.kind_N[steps.kernel_K.numpy()])
-            found |= {steps.coverage.kinds[i] for i in behind}
-    if fitted.models is not None:
-        found |= set(fitted.models.coverage.kinds)
-    return entries_of(found)
-
-
-def _model(recipe: Recipe, model: KernelModel, learned: Sequence[Sequence[str]]) -> dict[str, Any]:
+def _model(
+    recipe: Recipe,
+    model: KernelModel,
+    learned: Sequence[Sequence[str]],
+    measured: Mapping[str, Sequence[Sequence[str]]],
+) -> dict[str, Any]:
     """Every value that the model is built from, by its kind."""
-    shared = {"devices": list(model.devices), "learned": learned}
+    shared = {"devices": list(model.devices), "learned": learned, "measured": measured}
     if isinstance(model, BoostedTrees):
         return {"kind": BOOSTED_TREES, "trees": len(model.trees.root_B), **shared}
     if isinstance(model, FittedRoofline):

@@ -76,6 +76,12 @@ def test_release_of_a_finished_run(run_dir: Path) -> None:
     learned = {tuple(pair) for pair in release.config["model"]["learned"]}
     assert {("gemm", "fp32"), ("bmm", "fp32"), ("softmax_backward", "fp32")} <= learned
     assert not {token for token, _ in learned} & {"conv", "attention", "adamw", "gelu_backward"}
+    measured = release.config["model"]["measured"]
+    assert set(measured) == {"nvidia-t4", "nvidia-v100-pcie-32gb"}
+    assert {tuple(pair) for pairs in measured.values() for pair in pairs} == learned
+    network = load_predictor(release)
+    assert network.measured.here("nvidia-t4", "gemm", "fp32")
+    assert not network.measured.here("nvidia-t4", "conv", "fp32")
     for tensor in release.tensors.values():
         assert bool(tensor.isfinite().all())
 
