@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Integral
 
 import torch
 
@@ -39,12 +40,17 @@ def build(
     if name not in ZOO:
         raise UnknownTargetError(f"no bundled model {name!r}; known: {', '.join(ZOO)}")
     entry = ZOO[name]
-    rows = entry.batch if batch is None else batch
-    if rows < 1:
-        raise CaptureError(f"batch must be at least 1, not {rows}")
+    rows = _size("batch", entry.batch if batch is None else batch)
     length = _seq(name, entry, seq)
     with torch.device("meta"):
         return Program(module=entry.build(), inputs=entry.inputs(rows, length, mode == "train"))
+
+
+def _size(what: str, size: object) -> int:
+    whole = int(size) if isinstance(size, Integral) else 0
+    if whole < 1:
+        raise CaptureError(f"{what} must be at least 1, a whole number, not {size}")
+    return whole
 
 
 def _seq(name: str, entry: Entry, seq: int | None) -> int:
@@ -54,9 +60,7 @@ def _seq(name: str, entry: Entry, seq: int | None) -> int:
                 f"{name} takes {entry.takes} and has no sequence length: leave seq out"
             )
         return 0
-    length = entry.seq if seq is None else seq
-    if length < 1:
-        raise CaptureError(f"seq must be at least 1, not {length}")
+    length = _size("seq", entry.seq if seq is None else seq)
     if entry.longest is not None and length > entry.longest:
         raise CaptureError(
             f"{entry.description} has positions for {entry.longest} tokens, not {length}: "

@@ -122,6 +122,8 @@ def test_grouped_query_attention_of_llama():
         ("gpt2", {"seq": 1025}, CaptureError, "positions for 1024 tokens"),
         ("gpt2", {"seq": 0}, CaptureError, "seq must be at least 1"),
         ("gpt2", {"batch": 0}, CaptureError, "batch must be at least 1"),
+        ("gpt2", {"batch": 1.5}, CaptureError, "batch must be at least 1, a whole number, not 1.5"),
+        ("gpt2", {"seq": "8"}, CaptureError, "seq must be at least 1, a whole number, not 8"),
     ],
 )
 def test_sizes_out_of_range(name, options, kind, words):
