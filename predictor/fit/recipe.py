@@ -12,6 +12,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -33,6 +34,15 @@ KernelColumn = Literal[
 
 class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_as_number(cls, value: object, field: ValidationInfo) -> object:
+        """Refuse `epochs = true`, which would pass for 1."""
+        assert field.field_name is not None
+        if isinstance(value, bool) and cls.model_fields[field.field_name].annotation is not bool:
+            raise ValueError("true and false are for switches, not here")
+        return value
 
 
 LEAST_BINS = 256

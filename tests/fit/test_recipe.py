@@ -62,6 +62,8 @@ def test_a_recipe_survives_its_own_dump(tmp_path: Path) -> None:
         ('name = "a/../b"\n', "name: "),
         ('name = ""\n', "name: "),
         ('name = "a-v1"\nseed = -1\n', "seed: "),
+        ('name = "a-v1"\nseed = true\n', "seed: true and false are for switches"),
+        ('name = "a-v1"\n[optimizer]\nepochs = true\n', "optimizer.epochs: true and false"),
         ('name = "a-v1"\nnetwork = 3\n', "network: "),
     ],
 )
