@@ -227,9 +227,14 @@ def _missing(folder: Path, file: str) -> str:
     return f"checkpoint {folder} has no {file}; it needs {', '.join(FILES)}: {_RETRAIN}"
 
 
+def _no_number(text: str) -> float:
+    """JSON has no NaN and no infinity, and no release is written with one."""
+    raise ValueError(f"{text} is no number")
+
+
 def _read_json(path: Path) -> dict[str, object]:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON ({error}); {_RETRAIN}") from error
     if not isinstance(value, dict):

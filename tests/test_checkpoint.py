@@ -111,7 +111,7 @@ def test_unknown_key_and_missing_key(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("file", [CONFIG, METRICS])
-@pytest.mark.parametrize("text", ["{", "[1]", "\xff", "[" * 100_000])
+@pytest.mark.parametrize("text", ["{", "[1]", "\xff", "[" * 100_000, '{"a": NaN}'])
 def test_json_that_is_not_an_object(folder: Path, file: str, text: str) -> None:
     (folder / file).write_text(text, encoding="latin-1")
     with pytest.raises(CheckpointError, match=file):
