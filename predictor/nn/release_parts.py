@@ -5,6 +5,7 @@ Every check raises `ValueError` with one line; `load_predictor` names the releas
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Any, TypeGuard
@@ -29,6 +30,10 @@ NETWORK, BOOSTED_TREES, ROOFLINE = "latency_net", "boosted_trees", "roofline"
 RANGES: tuple[str, ...] = ("range.low", "range.high")
 LARGEST_SCALE = 10.0
 """Of an interval, in units of log latency: a factor of 22,000 either way."""
+_SETTINGS: Mapping[Any, str] = {
+    "int": "a whole number", "float": "a number from 0", "bool": "true or false",
+}  # fmt: skip
+"""What a field of `NetConfig` may be, by its type."""
 _MODEL_KINDS: Mapping[str, type] = {
     "network": dict, "members": int, "devices": list, "learned": list,
 }  # fmt: skip
@@ -154,14 +159,23 @@ def _check_network(network: Mapping[str, Any], sizes: Mapping[str, int]) -> None
     for key, value in network.items():
         if key not in known:
             raise ValueError(f"unknown key network.{key}; known: {', '.join(known)}")
-        if not isinstance(value, int | float) or value < 0:
-            raise ValueError(f"network.{key} is {value!r}, not a size")
+        if not _is_setting(value, known[key].type):
+            raise ValueError(f"network.{key} is {value!r}, not {_SETTINGS[known[key].type]}")
     for key, spec in known.items():
         if spec.default is MISSING and key not in network:
             raise ValueError(f"network.{key} is missing")
     for key, size in sizes.items():
         if network[key] != size:
             raise ValueError(f"network.{key} is {network[key]}, its names are {size}")
+
+
+def _is_setting(value: object, kind: Any) -> bool:
+    """Whether a value of `config.json` can be a field of that type; JSON writes 3.0 as 3 too."""
+    if kind == "bool" or isinstance(value, bool):
+        return kind == "bool" and isinstance(value, bool)
+    if kind == "int":
+        return isinstance(value, int) and value >= 0
+    return isinstance(value, int | float) and 0 <= value < math.inf
 
 
 def _check_tensors(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:

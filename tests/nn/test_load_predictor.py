@@ -156,6 +156,24 @@ def test_unknown_network_key_and_wrong_sizes(make_release: MakeRelease) -> None:
 
 
 @pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("hidden", (1.5, True, "16", None)),
+        ("ratio_limit", (-1.0, True, "3", None)),
+        ("dropout", (2.0, False)),
+        ("tiled_prior", (1, 0.5, "yes", None)),
+    ],
+)
+def test_a_network_setting_of_another_kind(
+    make_release: MakeRelease, key: str, values: tuple[object, ...]
+) -> None:
+    network = dict(make_release().config["model"]["network"])  # type: ignore[index]
+    for value in values:
+        with pytest.raises(CheckpointError, match="random-v1"):
+            load_predictor(make_release(network={**network, key: value}))
+
+
+@pytest.mark.parametrize(
     "config",
     [
         {"vocabulary": []},
