@@ -281,6 +281,8 @@ def _later(device: Floats, host: float) -> Floats:
 
 def _host_warning(step: Interval, host: float, time: Floats) -> tuple[str, ...]:
     """Says so where the host's assumed time adds a tenth or more to the device's."""
+    if not len(time):
+        return ("no kernel is launched: the time is the host's alone",)
     device = float(time[:, 1].sum())
     if step.latency_us < HOST_BOUND * device:
         return ()

@@ -267,6 +267,18 @@ def test_a_host_bound_step_says_so_and_allows_another_host(
     assert not any("host-bound" in text for text in out.warnings)
 
 
+def test_a_program_without_a_kernel_says_so(
+    make_predictor: MakePredictor, chain: Chain, make_kernel: MakeKernel
+) -> None:
+    one = chain([make_kernel("add", numel=64, inputs=2, outputs=1)])
+    views = replace(one, kernels=(), edges=(), host_ops={"forward": 2})
+    out = make_predictor(scale=0.0).predict(views, resolve_device(A100), EAGER)
+    assert out.step.latency_us == 2 * HOST_CALL_US
+    assert [text for text in out.warnings if "kernel" in text] == [
+        "no kernel is launched: the time is the host's alone"
+    ]
+
+
 def test_large_kernels_hide_the_host(
     predictor: LatencyPredictor, chain: Chain, make_kernel: MakeKernel
 ) -> None:
