@@ -23,6 +23,7 @@ setup(
         "predictor._gptbench_graphs": ["*.parquet"],
         "predictor._own_graphs": ["*.parquet"],
         "predictor.traces.measure": ["grids/*.toml"],
+        "predictor.calibrate": ["*.toml"],
         "predictor.fit": ["*.toml", "*.csv"],
         "predictor.hardware": ["*.toml", "*.csv", "*/*.toml", "*/*.csv"],
     },

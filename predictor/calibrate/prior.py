@@ -1,0 +1,52 @@
+"""Prior of a device's corrections: how far devices lay from predictions that had not seen them."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+import numpy as np
+
+from predictor.calibrate.readings import KINDS, Floats, Indices
+from predictor.calibrate.terms import GROUPS, TERM_GROUP
+
+PRIOR_FILE = "prior.toml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prior:
+    """Variances in log time."""
+
+    variance_T: Floats
+    """Of every term's weight; 0 switches a term off."""
+    noise_K: Floats
+    """Of what no term explains, by kind of reading (`KINDS`)."""
+
+    def noise_of(self, kind_N: Indices) -> Floats:
+        """(N,) noise variance of readings."""
+        return np.asarray(self.noise_K[kind_N])
+
+    def widened(self, factor: float) -> Prior:
+        """The same with every term's spread times `factor`."""
+        return Prior(variance_T=self.variance_T * factor**2, noise_K=self.noise_K)
+
+
+def prior_of(spread: Mapping[str, float], noise: Sequence[float]) -> Prior:
+    """The prior with a standard deviation for each group of terms, and each kind of reading."""
+    unknown = sorted(set(spread) - set(GROUPS))
+    assert not unknown, f"no group of terms {unknown}"
+    return Prior(
+        variance_T=np.array([spread.get(group, 0.0) ** 2 for group in TERM_GROUP]),
+        noise_K=np.array(noise, dtype=np.float64) ** 2,
+    )
+
+
+@cache
+def shipped_prior() -> Prior:
+    """The prior that comes with the library (`prior.toml`)."""
+    text = resources.files("predictor.calibrate").joinpath(PRIOR_FILE).read_text(encoding="utf-8")
+    values = tomllib.loads(text)
+    return prior_of(values["spread"], [values["noise"][kind] for kind in KINDS])
