@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,10 @@ from predictor.hardware.fields import FIELDS
 from predictor.hardware.names import PACKAGE_DIES, NameIndex
 
 _REMEDY = "see `predictor devices`, or pass a device file (TOML, docs/devices.md)"
+_WITH_ROWS = ("datasets/{id}/{id}.device.toml", "{id}.device.toml")
+"""Where the file of a device that was measured stands beside its rows, from here or the project."""
+
+_ID = re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +149,22 @@ def resolve_device(
         ids = tuple(i for i in ids if units is not None and catalogue.devices[i].units == units)
     if len(ids) == 1:
         return _checked(catalogue.devices[ids[0]], allow_package=allow_package)
+    beside = _file_beside_rows(name)
+    if beside is not None:
+        raise UnknownDeviceError(
+            f"no device {name!r} in the catalogue: it is described beside its measured rows, and "
+            f"its file is its name: pass {beside}"
+        )
     raise UnknownDeviceError(_explain(name, match.ids, match.reason, catalogue))
+
+
+def _file_beside_rows(name: str) -> Path | None:
+    """The device file of a device that was measured, where it stands at one of the usual places."""
+    if not _ID.fullmatch(name):
+        return None
+    places = (Path(), Path(__file__).parents[2])
+    found = (place / file.format(id=name) for place in places for file in _WITH_ROWS)
+    return next((path for path in found if path.is_file()), None)
 
 
 def _checked(device: Device, *, allow_package: bool) -> Device:

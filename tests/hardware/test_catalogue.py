@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -262,3 +263,18 @@ def test_resolving_loads_neither_pydantic_nor_sources():
         "assert 'pydantic' not in sys.modules and 'predictor.hardware.sources' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ}, timeout=60)
+
+
+def test_a_device_that_came_with_rows_is_named_by_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UnknownDeviceError, match="see `predictor devices`"):
+        resolve_device("my-lab-chip")
+    file = Path("datasets/my-lab-chip/my-lab-chip.device.toml")
+    file.parent.mkdir(parents=True)
+    file.write_text('id = "my-lab-chip"\n')
+    with pytest.raises(UnknownDeviceError, match=f"beside its measured rows.*pass {file}"):
+        resolve_device("my-lab-chip")
+    with pytest.raises(UnknownDeviceError, match="see `predictor devices`"):
+        resolve_device("../my-lab-chip/my-lab-chip")  # a name, no path
