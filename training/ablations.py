@@ -21,7 +21,7 @@ import numpy as np
 from ablation_variants import Variant, held_of, training_of, variants
 
 from predictor.atomic import replacing_folder, write_text
-from predictor.errors import PredictorError
+from predictor.errors import PredictorError, RecipeError
 from predictor.fit.candidates import fit_model
 from predictor.fit.data import devices_of, load_data
 from predictor.fit.fitting import FitData
@@ -87,20 +87,53 @@ def _run(
     data = load_data(recipe, data_dirs)
     split = device_split(recipe.split, devices_of(data))
     folds = [_sampled(fold, share) for fold in development_folds(data, recipe, split)]
-    found = variants(recipe.network.message_layers, recipe.network.correction)
+    found = _wanted(variants(recipe.network.message_layers, recipe.network.correction), wanted)
     drawn: Drawn = {}
-    for variant in (v for v in found if not wanted or v.name in wanted):
+    for variant in found:
         place = runs / variant.name.replace(" ", "-")
-        if place.is_dir():
-            continue
         changed = load_recipe(path, {**settings, **variant.overrides})
+        facts = {
+            "variant": variant.name, "share": share, "settings": dict(settings),
+            "recipe": changed.resolved(),
+        }  # fmt: skip
+        if place.is_dir():
+            _check_same(place, facts)
+            continue
         rows = _concat([_fold_rows(changed, variant, fold, drawn) for fold in folds])
-        facts = {"variant": variant.name, "share": share, "settings": dict(settings)}
         with replacing_folder(place) as fresh:
             rows.to_parquet(fresh / "rows.parquet")
             write_text(fresh / "facts.json", json.dumps(facts))
         sys.stdout.write(f"{path.stem}: {variant.name}: {_errors(rows)}\n")
         sys.stdout.flush()
+
+
+def _wanted(found: Sequence[Variant], names: set[str]) -> list[Variant]:
+    """The variants of those names; all without any.
+
+    Raises:
+        RecipeError: a name that no variant has.
+    """
+    known = [variant.name for variant in found]
+    unknown = sorted(names - set(known))
+    if unknown:
+        raise RecipeError(f"--only: no variant {unknown[0]!r}; known: {', '.join(known)}")
+    return [variant for variant in found if not names or variant.name in names]
+
+
+def _check_same(place: Path, facts: Mapping[str, object]) -> None:
+    """Refuse to take the rows of a run for those of another recipe, share or settings.
+
+    Raises:
+        RecipeError: names what differs.
+    """
+    before = json.loads((place / "facts.json").read_text(encoding="utf-8"))
+    for key, value in facts.items():
+        if key in before and before[key] != value:
+            raise RecipeError(
+                f"{place}: its rows are of another {key}"
+                + (f" ({before[key]!r}, asked is {value!r})" if key != "recipe" else "")
+                + ": name another folder with --runs, or remove it to train it again"
+            )
 
 
 def _sampled(fold: DevelopmentFold, share: float) -> DevelopmentFold:

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import torch
 
+from predictor.errors import RecipeError
 from predictor.features.columns import COLUMNS
 from predictor.fit.recipe import Recipe, recipe_of
 
@@ -98,3 +99,32 @@ def test_the_page_tells_each_variant_against_the_recipe(
     assert "| variant | steps | steps of x | steps of y |" in page
     assert "| recipe | 5.0 | 10.0 | 0.0 |" in page
     assert "| without power | 15.0 (+10.0) | 30.0 (+20.0) | 0.0 (+0.0) |" in page
+
+
+def test_a_variant_that_there_is_not_is_refused(ablations: ModuleType, kinds: ModuleType) -> None:
+    found = kinds.variants(0, 0.0)
+    assert ablations._wanted(found, set()) == list(found)
+    assert [v.name for v in ablations._wanted(found, {"steps only"})] == ["steps only"]
+    with pytest.raises(RecipeError, match="no variant 'step only'; known: recipe, message passing"):
+        ablations._wanted(found, {"recipe", "step only"})
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"share": 0.5}, r"another share \(1.0, asked is 0.5\)"),
+        ({"settings": {"seed": "2"}}, "another settings"),
+        ({"recipe": {"name": "b"}}, "another recipe: name another folder"),
+    ],
+)
+def test_rows_of_another_run_are_not_taken(
+    ablations: ModuleType, tmp_path: Path, changed: dict[str, object], named: str
+) -> None:
+    facts = {"variant": "recipe", "share": 1.0, "settings": {}, "recipe": {"name": "a"}}
+    (tmp_path / "facts.json").write_text(json.dumps(facts))
+    ablations._check_same(tmp_path, facts)
+    with pytest.raises(RecipeError, match=named):
+        ablations._check_same(tmp_path, {**facts, **changed})
+    del facts["recipe"]  # as runs were kept before
+    (tmp_path / "facts.json").write_text(json.dumps(facts))
+    ablations._check_same(tmp_path, {**facts, "recipe": {"name": "a"}})
