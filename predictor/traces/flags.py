@@ -66,4 +66,6 @@ def unknown_flag(name: str, there: Collection[str] = ()) -> str | None:
     plain = name.strip().casefold()
     near = [k for k in sorted(known) if plain and (plain in k.casefold() or k.casefold() in plain)]
     near = near or difflib.get_close_matches(plain, sorted(known), 3, 0.6)
-    return ", ".join(repr(k) for k in near) or f"known: {', '.join(sorted(known))}"
+    if near:
+        return f"nearest: {', '.join(map(repr, near))}"
+    return f"known: {', '.join(sorted(known))}"

@@ -163,7 +163,7 @@ class Imported:
 
     def reject(
         self, *, file: str, row: int | None, column: str, value: object, rule: str, rows: int = 1,
-        logged: bool = True,
+        logged: bool = True, meant: str = "",
     ) -> None:  # fmt: skip
         """Count refused rows.
 
@@ -175,6 +175,7 @@ class Imported:
             rule: what it breaks.
             rows: how many rows of the file break the rule.
             logged: whether it is said at once; not where a summary of the file says it.
+            meant: what could stand there, for who reads the log.
         """
         self.dropped[rule] += rows
         shown = encodable(str(value)[:VALUE_SHOWN])
@@ -184,8 +185,8 @@ class Imported:
         if not logged:
             return
         logger.warning(
-            "%s: %d rows dropped by rule %s (first: row %s, column %s, value %r)",
-            file, rows, rule, "-" if row is None else row, column, shown,
+            "%s: %d rows dropped by rule %s (first: row %s, column %s, value %r)%s",
+            file, rows, rule, "-" if row is None else row, column, shown, meant and f"; {meant}",
         )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ file, row, column, value and rule; the others stay.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -51,6 +52,9 @@ NAMES: Mapping[str, Collection[str]] = {
     "measure": ("wall", "kernel_sum", "throughput"),
 }  # fmt: skip
 """Allowed names by column, in every table that has it."""
+_KERNEL_NAMES: Mapping[str, Collection[str]] = {
+    "op": OPS, "phase": PHASES, "dtype": DTYPE_BYTES, "context": CONTEXTS,
+}  # fmt: skip
 _MAY_BE_ZERO = frozenset({"causal", "inputs", "window", "input_size"})
 _COUNTS = ("batch", "seq", "size", "devices", "micro_batch", "repeats", "ranks_per_node")
 READINGS: Mapping[str, tuple[float, float]] = {
@@ -148,9 +152,7 @@ def _not_a_number(column: pd.Series[Any], values: NDArray[Any], may_be_unknown: 
 
 
 def _kernel_findings(rows: pd.DataFrame, numbers: dict[str, NDArray[Any]]) -> Iterator[Finding]:
-    for column, allowed in (
-        ("op", OPS), ("phase", PHASES), ("dtype", DTYPE_BYTES), ("context", CONTEXTS),
-    ):  # fmt: skip
+    for column, allowed in _KERNEL_NAMES.items():
         yield f"unknown_{column}", column, _outside(rows[column], allowed)
     bad = {f"dim_{d}": np.zeros(len(rows), dtype=bool) for d in DIM_NAMES}
     for op in rows["op"].unique():
@@ -207,4 +209,16 @@ def _reject(
             value=first[column],
             rule=rule,
             rows=len(group),
+            meant=_meant(column, first[column]),
         )
+
+
+def _meant(column: str, value: object) -> str:
+    """Names that could stand in a cell of names, for a value that is none of them."""
+    names = _KERNEL_NAMES.get(column, NAMES.get(column))
+    if names is None:
+        return ""
+    near = difflib.get_close_matches(str(value).strip().lower(), names, 3, 0.6)
+    if near:
+        return f"nearest: {', '.join(near)}"
+    return f"known: {', '.join(name for name in names if name)}"

@@ -36,7 +36,7 @@ def test_a_flag_of_any_source_or_of_the_rows_is_known(name: str) -> None:
     ],
 )  # fmt: skip
 def test_what_excludes_nothing_is_told_with_what_is_near(name: str, meant: str) -> None:
-    assert unknown_flag(name) == meant
+    assert unknown_flag(name) == f"nearest: {meant}"
 
 
 def test_without_anything_near_all_are_told() -> None:

@@ -104,9 +104,21 @@ class TestKernelRows:
         line = "nvidia-a100-sxm-80gb,bmm,1,4096,4096,4096,fp16,device,{}"
         kernels = read(write(HEAD, line.format(0.64), line.format(640))).kernels
         assert kernels["flag"].tolist() == ["below_floor", ""]
-        assert "are the times microseconds?" not in heard.text
+        assert "are they microseconds?" not in heard.text
         read(write(HEAD, line.format(0.64)))
-        assert "1 of 1 kernels are faster than the device can be" in heard.text
+        assert "1 of 1 times are shorter than can be" in heard.text
+
+    def test_seconds_are_noticed_where_all_rows_are_refused(self, write, heard):
+        line = "nvidia-a100-sxm-80gb,bmm,1,64,64,64,fp16,device,{}"
+        assert read(write(HEAD, line.format(6e-6), line.format(7e-6))).kernels.empty
+        assert "2 of 2 times are shorter than can be, or beyond all; are they micro" in heard.text
+
+    def test_a_name_that_is_none_is_told_with_those_near(self, write, heard):
+        read(write(HEAD, GOOD.replace("fp16", "float16"), GOOD.replace("bmm", "bmmm")))
+        assert "value 'float16'); known: fp64, fp32, tf32, fp16" in heard.text
+        assert "value 'bmmm'); nearest: bmm" in heard.text
+        read(write(HEAD, GOOD.replace("device", "gpu")))
+        assert "value 'gpu'); known: step, in_step, isolated, device" in heard.text
 
 
 class TestRefusedRows:
@@ -171,6 +183,7 @@ class TestColumns:
             (f"{HEAD},row_id", "'row_id' is filled by the import"),
             (f",{HEAD}", "column 1 has no name"),
             (f"{HEAD},M", "column 'm' occurs twice"),
+            (GOOD.replace(",32,", ",64,"), "the first line holds values; it must name"),
             (f"{HEAD},dim_k", "column 'k' occurs twice"),
             ("device,latency_us", "neither kernel rows (column 'op') nor step rows"),
             (HEAD.replace(",k", ""), "op 'bmm' needs column 'k'; it needs batch, m, n, k"),

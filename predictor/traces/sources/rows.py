@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 SOURCE = "rows"
 MOSTLY = 0.5
-"""Share of a file's kernel rows below their floor from which its unit is doubted aloud."""
+"""Share of a file's times below their floor, or refused, from which its unit is doubted aloud."""
 
 
 def parts(data: Path) -> Iterator[Imported]:
@@ -74,20 +74,21 @@ def file_parts(
     Raises:
         DataError: it cannot be read, or its columns are not the schema's.
     """
-    below = kernels = 0
+    fast = rows = 0
     last: Imported | None = None
     for chunk in file.chunks():
         if last is not None:
             yield last
         last = _part(chunk, file.name, source)
-        below += int((last.kernels["flag"] == "below_floor").sum())
-        kernels += len(last.kernels)
+        implausible = last.dropped["latency_not_plausible"]
+        fast += int((last.kernels["flag"] == "below_floor").sum()) + implausible
+        rows += len(last.kernels) + len(last.steps) + implausible
     assert last is not None and file.seen is not None  # a file has at least one chunk
     last.files, last.left_out = {file.name: file.seen}, dict(left_out)
-    if below > MOSTLY * kernels:
+    if fast > MOSTLY * rows:
         logger.warning(
-            "%s: %d of %d kernels are faster than the device can be; are the times microseconds?",
-            file.name, below, kernels,
+            "%s: %d of %d times are shorter than can be, or beyond all; are they microseconds?",
+            file.name, fast, rows,
         )  # fmt: skip
     yield last
 

@@ -203,11 +203,13 @@ def _lower(columns: Sequence[str], name: str) -> list[str]:
     """Column names in lower case, without spaces around.
 
     Raises:
-        DataError: two are the same.
+        DataError: two are the same, as in a file without a line of names.
     """
     found = [column.strip().lower() for column in columns]
     twice = next((c for c in found if c and found.count(c) > 1), None)
     if twice is not None:
+        if any(c.replace(".", "", 1).isdigit() for c in found):  # a number names no column
+            raise DataError(f"{name}: the first line holds values; it must name the columns")
         raise DataError(f"{name}: column {twice!r} occurs twice; keep one of them")
     return found
 
