@@ -43,24 +43,3 @@ def grouped_quantile(
     target = min(level * (1.0 + 1.0 / len(scores)), 1.0)
     index = int(np.searchsorted(cumulative, target - 1e-12))
     return float(scores[order][min(index, len(scores) - 1)])
-
-
-def widening(
-    log_measured: Floats,
-    log_lower: Floats,
-    log_upper: Floats,
-    groups: Sequence[object],
-    level: float,
-) -> float:
-    """How far quantile predictions must be widened on both sides, in log time.
-
-    Conformalised quantile regression (Romano et al. 2019): the score is the signed distance
-    outside the predicted interval; a negative result narrows it.
-    """
-    scores = np.maximum(log_lower - log_measured, log_measured - log_upper)
-    return grouped_quantile(scores, groups, level)
-
-
-def half_width(log_residual: Floats, groups: Sequence[object], level: float) -> float:
-    """Half-width in log time of an interval around a point prediction."""
-    return grouped_quantile(np.abs(log_residual), groups, level)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from predictor.calibrate.conformal import grouped_quantile, half_width, widening
+from predictor.calibrate.conformal import grouped_quantile
 
 
 def test_one_group_takes_the_raised_quantile() -> None:
@@ -58,10 +58,9 @@ def test_a_level_of_one_takes_the_largest() -> None:
     assert grouped_quantile(np.array([2.0, 9.0, 4.0]), ["a", "b", "c"], 1.0) == 9.0
 
 
-@pytest.mark.parametrize("function", [grouped_quantile, half_width])
-def test_no_scores_are_an_error(function) -> None:
+def test_no_scores_are_an_error() -> None:
     with pytest.raises(ValueError, match="no scores"):
-        function(np.array([]), [], 0.9)
+        grouped_quantile(np.array([]), [], 0.9)
 
 
 def test_rows_and_groups_must_be_as_many() -> None:
@@ -80,29 +79,6 @@ def test_a_score_that_is_not_a_number_is_an_error() -> None:
         grouped_quantile(np.array([0.0, np.nan]), ["a", "b"], 0.9)
 
 
-def test_intervals_too_narrow_are_widened_and_too_wide_ones_narrowed() -> None:
-    rng = np.random.default_rng(0)
-    measured = rng.normal(0.0, 1.0, 2000)
-    groups = rng.integers(0, 5, 2000).tolist()
-    narrow = widening(measured, np.full(2000, -0.5), np.full(2000, 0.5), groups, 0.9)
-    wide = widening(measured, np.full(2000, -4.0), np.full(2000, 4.0), groups, 0.9)
-    # the 90% interval of a standard normal is ±1.645
-    assert narrow == pytest.approx(1.645 - 0.5, abs=0.1)
-    assert wide == pytest.approx(1.645 - 4.0, abs=0.1)
-    assert wide < 0
-
-
-def test_widening_is_the_signed_distance_outside_the_interval() -> None:
-    measured, low, high = np.array([0.0, 2.0, 4.0]), np.full(3, 1.0), np.full(3, 3.0)
-    assert widening(measured, low, high, ["a"] * 3, 0.9) == 1.0
-    assert widening(measured[1:2], low[:1], high[:1], ["a"], 0.9) == -1.0
-
-
-def test_half_width_takes_both_signs() -> None:
-    residual = np.array([-0.3, 0.1, 0.2])
-    assert half_width(residual, ["a"] * 3, 0.9) == 0.3
-
-
 def coverage_on_new_groups(level: float, *, groups: int, rows: int, seed: int) -> float:
     """Each group shifts its residuals by its own amount, as a device does."""
     rng = np.random.default_rng(seed)
@@ -110,7 +86,7 @@ def coverage_on_new_groups(level: float, *, groups: int, rows: int, seed: int) -
     residual = shift[:, None] + rng.normal(0.0, 0.1, (groups, rows))
     half = groups // 2
     names = np.repeat(np.arange(half), rows).tolist()
-    width = half_width(residual[:half].ravel(), names, level)
+    width = grouped_quantile(np.abs(residual[:half].ravel()), names, level)
     return float((np.abs(residual[half:]) <= width).mean())
 
 
