@@ -111,20 +111,36 @@ class LatencyNet(nn.Module):
         return encoder
 
     def rows_of(self, group: int, parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-        """(N, F) features of the kernels of a group among parts of features and tokens."""
-        return torch.cat([x_NF[self.group_T[token_N] == group] for x_NF, token_N in parts])
+        """(N, F) features of the kernels of a group among parts of features and tokens.
 
-    def prepare(self, parts: Sequence[tuple[Tensor, Tensor]]) -> None:
+        They are copied once, whatever the number of parts.
+        """
+        places = [torch.nonzero(self.group_T[token_N] == group)[:, 0] for _, token_N in parts]
+        rows_NF = parts[0][0].new_empty(sum(map(len, places)), self.config.features)
+        for (x_NF, _), at, own in zip(
+            parts, places, rows_NF.split([len(at) for at in places]), strict=True
+        ):
+            torch.index_select(x_NF, 0, at, out=own)
+        return rows_NF
+
+    def prepare(self, parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
         """Take scales and bins of every encoder from its training rows.
 
         Args:
             parts: features (N, F) and tokens (N,) of training rows.
+
+        Returns:
+            (G, F) whether a column has one value in all rows of an encoder.
         """
+        constant = []
         for group in range(len(self.encoders)):
             encoder, rows_NF = self.of_group(group), self.rows_of(group, parts)
+            one = torch.ones(self.config.features, dtype=torch.bool)
+            constant.append(rows_NF.amin(0) == rows_NF.amax(0) if len(rows_NF) else one)
             encoder.scale(rows_NF)
             if encoder.binned is not None:
                 encoder.binned.cut(rows_NF[:: max(1, -(-len(rows_NF) // CUT_ROWS))])
+        return torch.stack(constant)
 
     def prepare_like(self, other: LatencyNet) -> None:
         """Take the scales and bins of a network that was prepared on the same rows."""
@@ -135,15 +151,6 @@ class LatencyNet(nn.Module):
         """Take the weights of each encoder off features that did not vary in its training rows."""
         for group, constant_F in enumerate(constant_GF):
             self.of_group(group).silence(constant_F)
-
-    def constant(self, parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-        """(G, F) whether a column has one value in all rows of an encoder; `parts` as above."""
-        found = []
-        for group in range(len(self.encoders)):
-            rows_NF = self.rows_of(group, parts)
-            one = torch.ones(self.config.features, dtype=torch.bool)
-            found.append(rows_NF.amin(0) == rows_NF.amax(0) if len(rows_NF) else one)
-        return torch.stack(found)
 
     def forward(
         self,

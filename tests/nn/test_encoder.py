@@ -49,15 +49,28 @@ def test_each_encoder_takes_scales_from_its_own_rows(make_net: MakeNet) -> None:
     token_N = torch.tensor([GEMM, SOFTMAX] * 20)
     x_NF[token_N == GEMM] += 5.0
     x_NF[token_N == GEMM, 0] = 7.0
-    net.prepare([(x_NF, token_N)])
+    constant = net.prepare([(x_NF, token_N)])
     group = encoder_groups()
     torch.testing.assert_close(
         net.of_group(int(group[GEMM])).x_mean_F, x_NF[token_N == GEMM].mean(0)
     )
     assert float(net.of_group(int(group[SOFTMAX])).x_mean_F.abs().max()) < 2.0
-    constant = net.constant([(x_NF, token_N)])
     assert constant[group[GEMM], 0] and not constant[group[SOFTMAX], 0]
     assert bool(constant[group[ATTENTION]].all())  # no row of it
+
+
+def test_rows_of_a_group_come_from_all_parts_in_order(make_net: MakeNet) -> None:
+    net = make_net(class_encoders=True)
+    first = torch.randn(6, len(COLUMNS), generator=torch.Generator().manual_seed(4))
+    second = first[:3] + 1.0
+    parts = [
+        (first, torch.tensor([GEMM, SOFTMAX, GEMM, SOFTMAX, SOFTMAX, GEMM])),
+        (second, torch.tensor([SOFTMAX, GEMM, SOFTMAX])),
+    ]
+    group = encoder_groups()
+    expected = torch.cat([first[[0, 2, 5]], second[[1]]])
+    assert torch.equal(net.rows_of(int(group[GEMM]), parts), expected)
+    assert net.rows_of(int(group[ATTENTION]), parts).shape == (0, len(COLUMNS))
 
 
 def test_every_class_that_is_set_apart_has_tokens() -> None:
