@@ -74,7 +74,7 @@ def elsewhere_warning(
     cost = np.bincount(place.reshape(-1), weights=time_us[elsewhere])
     costliest = [str(names[i]).replace("_", " ") for i in np.argsort(-cost, kind="stable")]
     return (
-        f"{share:.0%} of the time is in kernels that {checkpoint} learned on other devices, never "
+        f"{share:.1%} of the time is in kernels that {checkpoint} learned on other devices, never "
         f"on {device}: {and_list(costliest)}",
     )
 

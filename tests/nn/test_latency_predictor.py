@@ -168,7 +168,7 @@ def test_a_class_never_measured_on_a_known_device_is_transferred_wider_and_said(
     half = np.log(out.step.upper_us / out.step.latency_us)
     assert half == pytest.approx((1 - share) * 0.1 + share * 0.3, rel=1e-2)
     (text,) = (w for w in out.warnings if "learned on other devices" in w)
-    assert f"{share:.0%} of the time" in text and f"never on {A100}: softmax" in text
+    assert f"{share:.1%} of the time" in text and f"never on {A100}: softmax" in text
     assert plain.warnings == ()
     alone = told.predict(chain([mm] * 12), device, EAGER)
     assert set(alone.label.tolist()) == {"learned"} and alone.warnings == ()
