@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 MAX_BYTES = 20_000_000
 CONFIG, WEIGHTS, METRICS, CARD = "config.json", "model.safetensors", "metrics.json", "README.md"
+RELEASE_FOLDER = "release"
+"""Folder of a run that holds its checkpoint."""
 FILES: tuple[str, ...] = (CONFIG, WEIGHTS, METRICS, CARD)
 
 GIVEN_KEYS: tuple[str, ...] = (
@@ -224,6 +226,8 @@ def _missing(folder: Path, file: str) -> str:
             f"checkpoint {folder} has {pickles[0]} but no {WEIGHTS}: pickled weights are never "
             "loaded; save the release again as safetensors"
         )
+    if (folder / RELEASE_FOLDER / CONFIG).is_file():
+        return f"{folder} is the folder of a run; its checkpoint is {folder / RELEASE_FOLDER}"
     return f"checkpoint {folder} has no {file}; it needs {', '.join(FILES)}: {_RETRAIN}"
 
 

@@ -86,6 +86,14 @@ def test_missing_file(folder: Path, file: str) -> None:
         load_release(folder)
 
 
+def test_the_folder_of_a_run_is_told_from_its_checkpoint(folder: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    folder.rename(run / "release")
+    with pytest.raises(CheckpointError, match=r"run is the folder of a run; .* is .*run/release"):
+        load_release(run)
+
+
 def test_wrong_hash(folder: Path) -> None:
     data = bytearray((folder / WEIGHTS).read_bytes())
     data[-1] ^= 1

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from predictor.atomic import write_text
+from predictor.checkpoint import RELEASE_FOLDER
 from predictor.errors import DataError, PredictorError
 from predictor.fit.crossval import TABLES, HeldOut
 from predictor.fit.interval_check import judged
-from predictor.fit.train import HELD_OUT, RELEASE_FOLDER
+from predictor.fit.train import HELD_OUT
 from predictor.hardware.device_file import adopt_device_file
 
 if TYPE_CHECKING:

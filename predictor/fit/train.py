@@ -14,13 +14,14 @@ import torch
 from torch import Tensor
 
 from predictor.atomic import replacing_folder, write_text
-from predictor.checkpoint import Release, save_release
+from predictor.checkpoint import RELEASE_FOLDER, Release, save_release
 from predictor.errors import DataError, RecipeError
 from predictor.features.columns import COLUMNS, columns_hash
 from predictor.features.table import OP_NAMES
 from predictor.fit.calibration import calibrate
 from predictor.fit.candidates import KINDS, fit_model
 from predictor.fit.card import card_text
+from predictor.fit.choices import check_choices
 from predictor.fit.crossval import TABLES, HeldOut, cross_validate
 from predictor.fit.data import devices_of, fit_data, load_data, training_rows
 from predictor.fit.fitting import net_config
@@ -40,12 +41,10 @@ from predictor.nn.fitted_roofline import FittedRoofline
 from predictor.nn.kernel_model import KernelModel
 from predictor.nn.learned import by_device, entries_of
 from predictor.nn.release_parts import BOOSTED_TREES, NETWORK, RANGES, ROOFLINE
-from predictor.traces.flags import unknown_flag
 from predictor.traces.schema import Imported
 
 logger = logging.getLogger(__name__)
 
-RELEASE_FOLDER = "release"
 CHOICE = "model_choice.json"
 HELD_OUT = "held_out"
 """Folder of a run with the rows that cross-validation held out."""
@@ -81,8 +80,8 @@ def train(
         on_choice: told the comparison before the winner is trained.
 
     Raises:
-        RecipeError: the recipe is wrong, names a misspelt flag, gives all its rows weight 0, or
-            `out_dir` holds a run of another recipe or data.
+        RecipeError: the recipe is wrong, names a misspelt flag, chooses no row, gives all its rows
+            weight 0, or `out_dir` holds a run of another recipe or data.
         DataError: the data cannot be read, holds no training rows, or no kernel for a kind that
             needs them.
     """
@@ -92,7 +91,7 @@ def train(
     if overrides and "name" not in overrides:
         recipe = recipe.model_copy(update={"name": f"{recipe.name}-modified"})
     every = load_data(recipe, data_dirs)
-    _check_flags(recipe, every)
+    check_choices(recipe, every)
     split = device_split(recipe.split, devices_of(every))
     data = training_rows(every, split, recipe.parts)
     facts = _facts(data, recipe, split)
@@ -159,24 +158,6 @@ def _choice(
     choice = choose_model(recipe, data, split, minutes=minutes)
     write_text(path, json.dumps(choice.to_json(), indent=1))
     return choice
-
-
-def _check_flags(recipe: Recipe, data: Imported) -> None:
-    """Refuse a flag that no row can have: it would exclude nothing, and its rows would train.
-
-    A flag of a source that the recipe does not read is one all the same.
-
-    Raises:
-        RecipeError: a name in `exclude_flags` is no flag; the message names those near it.
-    """
-    there = {str(f) for t in (data.kernels, data.steps, data.ops) for f in t["flag"].unique() if f}
-    for name in recipe.exclude_flags:
-        near = unknown_flag(name, there)
-        if near is not None:
-            raise RecipeError(
-                f"exclude_flags: no row has the flag {name!r} (capitals count, and each flag is a "
-                f"text of its own); {near}"
-            )
 
 
 def _remake(

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from predictor.fit.choices import check_choices
 from predictor.fit.data import devices_of, load_data, training_rows
 from predictor.fit.fitting import FitData, fit_networks
 from predictor.fit.recipe import Recipe, load_recipe
@@ -87,13 +88,14 @@ def tune(
         minutes: of this call; the trial that is running then is finished.
 
     Raises:
-        RecipeError: the recipe is wrong, or `out_dir` holds a study of another one, other data or
-            features.
+        RecipeError: the recipe is wrong or chooses no row, or `out_dir` holds a study of another
+            one, other data or features.
         DataError: the data cannot be read, or hold nothing to train on or to choose by.
     """
     recipe = load_recipe(recipe_path, overrides)
     space = space_of(recipe)
     data = load_data(recipe, data_dirs)
+    check_choices(recipe, data)
     split = device_split(recipe.split, devices_of(data))
     resolved = {**recipe.resolved(), "tune": {k: _plain(d) for k, d in space.items()}}
     claim_folder(out_dir, resolved, _facts(data, recipe, split), "study")

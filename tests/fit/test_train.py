@@ -19,8 +19,7 @@ from predictor.features.columns import COLUMNS
 from predictor.fit import run_folder
 from predictor.fit.data import load_data
 from predictor.fit.module import LatencyTraining
-from predictor.fit.recipe import recipe_of
-from predictor.fit.train import _check_flags, train
+from predictor.fit.train import train
 from predictor.graph.ops import TOKENS
 from predictor.nn.latency import load_predictor
 
@@ -251,27 +250,6 @@ def test_a_folder_of_other_features_is_refused(
         train_once("run")
 
 
-def test_a_misspelt_flag_is_refused(train_once: TrainOnce, data_dir: Path) -> None:
-    data = load_data(recipe_of({"name": "a"}, "test"), [data_dir])
-    data.kernels.loc[0, "flag"] = "throttled"
-    data.kernels.loc[1, "flag"] = "mine"
-
-    def check(*names: str) -> None:
-        _check_flags(recipe_of({"name": "a", "exclude_flags": list(names)}, "test"), data)
-
-    for name, near in (
-        ("throtled", "'throttled'"), ("Throttled", "'throttled'"), ("NOISY", "'noisy'"),
-        ("cold", "'cold_cache'"), ("load", "'other_load'"), ("several", "'several_kernels'"),
-        ("noisy,other_load", "'noisy', 'other_load'"), ("", "known: above_peak"),
-        ("nobodys", "known: above_peak"),
-    ):  # fmt: skip
-        with pytest.raises(RecipeError, match=near):
-            check("throttled", name)
-    check(
-        "throttled", "noisy", "waits_for_peers", "mine"
-    )  # other sources' flags, and the rows' own
-
-
 def test_no_training_rows_is_a_line(train_once: TrainOnce, layout: Any, tmp_path: Path) -> None:
     layout.graphs()
     layout.steps("Tesla T4")
@@ -340,7 +318,6 @@ def test_members_differ_and_all_are_stored(train_once: TrainOnce) -> None:
 
 
 def test_training_learns_the_factors_of_the_devices(train_once: TrainOnce, data_dir: Path) -> None:
-    from predictor.fit.data import load_data
     from predictor.fit.recipe import Recipe
     from predictor.fit.samples import kernel_samples
     from predictor.fit.scoring import score_kernels
