@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from predictor.errors import CheckpointError
+from predictor.errors import CheckpointError, RecipeError
 from predictor.features.columns import COLUMNS
 from predictor.features.table import OP_NAMES
 from predictor.fit.model_samples import ModelSamples
@@ -122,6 +122,9 @@ def fit_networks(
         folder: keeps `last.ckpt` there and resumes from it; None keeps nothing.
         progress: a bar; else a logged line an epoch.
         after_epoch: called in place of both; what it raises ends the fit.
+
+    Raises:
+        RecipeError: the loss is no number after an epoch, and there is no `after_epoch`.
     """
     with threads(recipe.threads):
         return _fit(recipe, data, folder, progress=progress, after_epoch=after_epoch)
@@ -166,6 +169,8 @@ def _fit(
         callbacks.append(_telling(after_epoch))
     else:
         callbacks.append(TQDMProgressBar(refresh_rate=20) if progress else _plain_progress(recipe))
+    if after_epoch is None:  # a search prunes such a trial, and goes on
+        callbacks.append(_diverging())
     trainer = Trainer(
         max_epochs=recipe.optimizer.epochs, accelerator="cpu", devices=1, logger=False,
         enable_checkpointing=folder is not None, enable_model_summary=False,
@@ -192,6 +197,21 @@ def _ready(nets: list[LatencyNet], constant_GF: Tensor) -> list[LatencyNet]:
         net.silence(constant_GF)
         net.eval()
     return nets
+
+
+def _diverging() -> Callback:
+    """Ends a fit whose loss is no number: its weights are none from then on."""
+    from predictor.fit.lightning_api import LambdaCallback
+
+    def check(trainer: Trainer, _: object) -> None:
+        loss = float(trainer.callback_metrics.get("loss", 0.0))
+        if not math.isfinite(loss):
+            raise RecipeError(
+                f"the loss is {loss:g} after epoch {trainer.current_epoch + 1}: the training "
+                "diverges; take a smaller optimizer.learning_rate"
+            )
+
+    return LambdaCallback(on_train_epoch_end=check)
 
 
 def _telling(after_epoch: AfterEpoch) -> Callback:

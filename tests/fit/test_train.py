@@ -250,6 +250,11 @@ def test_a_folder_of_other_features_is_refused(
         train_once("run")
 
 
+def test_a_training_that_diverges_ends_and_says_so(train_once: TrainOnce) -> None:
+    with pytest.raises(RecipeError, match=r"the loss is nan after epoch \d+: .*learning_rate"):
+        train_once("run", optimizer__learning_rate=1e30, optimizer__epochs=3)
+
+
 def test_no_training_rows_is_a_line(train_once: TrainOnce, layout: Any, tmp_path: Path) -> None:
     layout.graphs()
     layout.steps("Tesla T4")
