@@ -14,6 +14,7 @@ Legend: P parts (kernels), T terms.
 | `launch` | time that every launch adds | `LAUNCH_US` a launch / time, at most 1 |
 | `size` | how errors grow with time | log10(time / `SIZE_US`), between -2 and 3 |
 | `class size` | the same in each op class | the same in the class |
+| `head` | how known devices differ (`LatencyNet.device_terms`) | the hidden state along an axis |
 | `alone` | kernels measured by themselves | 1 of the reading |
 | `class alone` | the same by op class | 1 in the class |
 | `host` | the host that issues launches | (of the host's time) |
@@ -36,6 +37,8 @@ Names = NDArray[np.str_]
 Floats = NDArray[np.float64]
 LAUNCH_US = 5.0
 SIZE_US = 100.0
+HEADS = 24
+"""Axes along which a network's hidden states are read."""
 BOUNDS: tuple[str, ...] = ("compute", "memory", "launch")
 DTYPES: tuple[str, ...] = ("fp32", "fp16", "bf16", "fp8", "int8")
 STEP_FACTS: tuple[str, ...] = ("train", "compiled", "nhwc", "amp")
@@ -51,6 +54,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "launch": ("launch",),
     "size": ("size",),
     "class size": tuple(f"class {c}, size" for c in OP_CLASSES),
+    "head": tuple(f"head {i}" for i in range(HEADS)),
     "alone": ("alone",),
     "class alone": tuple(f"class {c}, alone" for c in OP_CLASSES),
     "host": ("host",),
@@ -84,6 +88,7 @@ def part_terms(
     bound_P: NDArray[np.int64],
     launch_P: Floats,
     size_P: Floats,
+    head_PH: Floats | Singles,
     alone: bool,
 ) -> Singles:
     """(P, T) what every term says of kernels.
@@ -94,6 +99,7 @@ def part_terms(
         bound_P: index into `BOUNDS`.
         launch_P: `launch_share`.
         size_P: `log_size`.
+        head_PH: (P, HEADS) hidden states along the axes.
         alone: whether they were measured by themselves.
     """
     out_PT = np.zeros((len(token_P), len(TERMS)), dtype=np.float32)
@@ -109,6 +115,7 @@ def part_terms(
     out_PT[:, PLACE["launch"]] = launch_P
     out_PT[:, PLACE["size"]] = size_P
     out_PT[at, _FIRST["class size"] + op_class] = size_P
+    out_PT[:, _FIRST["head"] : _FIRST["head"] + HEADS] = head_PH
     if alone:
         out_PT[:, PLACE["alone"]] = 1.0
         out_PT[at, _FIRST["class alone"] + op_class] = 1.0

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from predictor.calibrate.readings import KINDS, NO_HOST_US, Readings, joined
 from predictor.calibrate.terms import (
     BOUNDS,
+    HEADS,
     HOST,
     TERMS,
     launch_share,
@@ -67,12 +68,13 @@ def kernel_readings(
     token, dtype = _token_and_dtype(samples.coverage)
     launches, bound = _launches_and_bound(samples.x_NF.numpy(), samples.base_us_N.numpy())
     time_us = time.numpy().astype(np.float64)
+    heads = _heads(networks, samples.x_NF, samples.token_N)
     terms = np.zeros((n, len(TERMS)), dtype=np.float32)
     for where, flag in ((alone, True), (~alone, False)):
         terms[where] = part_terms(
             token_P=token[where], dtype_P=dtype[where], bound_P=bound[where],
             launch_P=launch_share(time_us[where], launches[where]),
-            size_P=log_size(time_us[where]), alone=flag,
+            size_P=log_size(time_us[where]), head_PH=heads[where], alone=flag,
         )  # fmt: skip
     return Readings(
         log_predicted_N=np.log(read.numpy().astype(np.float64)),
@@ -94,7 +96,10 @@ def step_readings(
         steps.x_NF, steps.token_N, steps.edge_index_2E, steps.device_N, isolated_N
     )[:, 1]
     time_N = _device_us(steps.base_us_N, log_ratio, steps.coverage, learned)
-    kernels = _Kernels(time_N.numpy(), steps.x_NF.numpy(), steps.base_us_N.numpy(), steps.coverage)
+    heads = _heads(networks, steps.x_NF, steps.token_N)
+    kernels = _Kernels(
+        time_N.numpy(), steps.x_NF.numpy(), steps.base_us_N.numpy(), heads, steps.coverage
+    )
     whole = kernels.readings(
         steps.graph_N.numpy(), steps.weight_N.numpy().astype(np.float64),
         measured=np.nansum(
@@ -132,8 +137,9 @@ def model_readings(
         time_C = _device_us(models.base_us_C[at], log_ratio, coverage, learned)
         time_C = torch.maximum(time_C, models.floor_us_C[at])
         kernels = _Kernels(
-            time_C.numpy(), models.x_CF[at].numpy(), models.base_us_C[at].numpy(), coverage
-        )
+            time_C.numpy(), models.x_CF[at].numpy(), models.base_us_C[at].numpy(),
+            _heads(networks, models.x_CF[at], models.token_C[at]), coverage,
+        )  # fmt: skip
         found.append(
             kernels.readings(
                 batch.row_C.numpy(), models.count_C[at].numpy().astype(np.float64),
@@ -154,8 +160,10 @@ class _Kernels:
         time_us: NDArray[np.float32],
         x: NDArray[np.float32],
         base_us: NDArray[np.float32],
+        heads: NDArray[np.float32],
         coverage: Coverage,
     ) -> None:
+        self.heads = heads
         self.time_us = time_us.astype(np.float64)
         self.kind = coverage.kind_N.astype(np.int64)
         self.kinds = coverage.kinds
@@ -165,7 +173,7 @@ class _Kernels:
         """Those at `at`."""
         out = object.__new__(_Kernels)
         out.kinds = self.kinds
-        for name in ("time_us", "kind", "launches", "bound"):
+        for name in ("time_us", "kind", "launches", "bound", "heads"):
             setattr(out, name, getattr(self, name)[at])
         return out
 
@@ -188,12 +196,14 @@ class _Kernels:
         total: Floats = np.bincount(place, weights=spent).astype(np.float64)
         launch = np.bincount(place, weights=spent * launch_share(self.time_us, self.launches))
         size = np.bincount(place, weights=spent * log_size(self.time_us))
+        heads = np.stack([np.bincount(place, weights=spent * h) for h in self.heads.T], axis=1)
         token = np.array([TOKENS.index(kind[0]) for kind in self.kinds], dtype=np.int64)
         dtype = np.array([kind[1] for kind in self.kinds], dtype=np.str_)
         what = names // len(BOUNDS) % kinds
         terms = part_terms(
             token_P=token[what], dtype_P=dtype[what], bound_P=names % len(BOUNDS),
-            launch_P=launch / total, size_P=size / total, alone=False,
+            launch_P=launch / total, size_P=size / total, head_PH=heads / total[:, None],
+            alone=False,
         )  # fmt: skip
         start = np.searchsorted(names // len(BOUNDS) // kinds, np.arange(n + 1))
         device = np.add.reduceat(total, start[:-1])
@@ -223,6 +233,13 @@ def _device_us(
     """Device times: the network's where it speaks, else the assumed ones."""
     speaks = coverage.learned(learned)
     return torch.where(speaks, base_us * torch.exp(log_ratio), coverage.assumed_us_N3[:, 1])
+
+
+def _heads(networks: KernelModel, x_NF: torch.Tensor, token_N: torch.Tensor) -> NDArray[np.float32]:
+    found = torch.zeros(len(x_NF), HEADS)
+    for at in torch.arange(len(x_NF)).split(KERNEL_ROWS):
+        found[at] = networks.device_terms(x_NF[at], token_N[at], HEADS)
+    return np.asarray(found.numpy())
 
 
 def _token_and_dtype(coverage: Coverage) -> tuple[Indices, NDArray[np.str_]]:

@@ -98,6 +98,10 @@ class BoostedTrees:
         ratio = np.clip(self.trees.sums(x), -RATIO_LIMIT, RATIO_LIMIT)
         return torch.from_numpy(ratio.astype(np.float32))[:, None].expand(-1, 3)
 
+    def device_terms(self, x_NF: Tensor, token_N: Tensor, most: int) -> Tensor:
+        """(N, most) zeros: there is nothing that devices share."""
+        return torch.zeros(len(x_NF), most)
+
     def host_us(
         self, op_N: Tensor, scalar_arg_N: Tensor, isolated_N: Tensor, host_N: Tensor
     ) -> Tensor:

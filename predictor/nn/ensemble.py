@@ -65,6 +65,13 @@ class Ensemble:
             each = [m(*given) for m in self.members]
         return torch.stack(each).mean(0)
 
+    def device_terms(self, x_NF: Tensor, token_N: Tensor, most: int) -> Tensor:
+        """(N, most) `LatencyNet.device_terms` of the members, side by side."""
+        each = most // len(self.members)
+        with torch.no_grad():
+            found = torch.cat([m.device_terms(x_NF, token_N, each) for m in self.members], dim=1)
+        return torch.nn.functional.pad(found, (0, most - found.shape[1]))
+
     def host_us(
         self, op_N: Tensor, scalar_arg_N: Tensor, isolated_N: Tensor, host_N: Tensor
     ) -> Tensor:

@@ -54,6 +54,10 @@ class FittedRoofline:
         """(N, 3) the same value three times: the width comes from calibration."""
         return self.log_ratio_C[CLASS_OF_TOKEN[token_N]][:, None].expand(-1, 3)
 
+    def device_terms(self, x_NF: Tensor, token_N: Tensor, most: int) -> Tensor:
+        """(N, most) zeros: there is nothing that devices share."""
+        return torch.zeros(len(x_NF), most)
+
     def host_us(
         self, op_N: Tensor, scalar_arg_N: Tensor, isolated_N: Tensor, host_N: Tensor
     ) -> Tensor:

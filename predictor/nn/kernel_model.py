@@ -37,6 +37,10 @@ class KernelModel(Protocol):
         """(N, 3) lower, mid, upper of log(device time / base time)."""
         ...
 
+    def device_terms(self, x_NF: Tensor, token_N: Tensor, most: int) -> Tensor:
+        """(N, most) what the model knows of how devices differ; zeros where it knows nothing."""
+        ...
+
     def host_us(
         self, op_N: Tensor, scalar_arg_N: Tensor, isolated_N: Tensor, host_N: Tensor
     ) -> Tensor:

@@ -208,6 +208,24 @@ class LatencyNet(nn.Module):
                 h_NH = h_NH.index_copy(0, at, encoder(x_NF[at], e_NT[at]))
         return h_NH
 
+    def device_terms(self, x_NF: Tensor, token_N: Tensor, most: int) -> Tensor:
+        """(N, most) hidden states along the directions in which known devices differ the most.
+
+        The principal axes of the devices' heads, each as long as the heads spread along it: weights
+        around 0 and 1 apart make a device like the known ones. Zeros where there are no heads, or
+        fewer axes.
+        """
+        out_NK = x_NF.new_zeros(len(x_NF), most)
+        if self.device_head is None:
+            return out_NK
+        heads_DH = self.device_head.detach()
+        _, size_K, axes_KH = torch.linalg.svd(heads_DH, full_matrices=False)
+        size_K, axes_KH = size_K[:most], axes_KH[:most]
+        largest_K = axes_KH.gather(1, axes_KH.abs().argmax(dim=1, keepdim=True))[:, 0]
+        scale_K = size_K * torch.sign(largest_K) / len(heads_DH) ** 0.5  # one sign everywhere
+        out_NK[:, : len(size_K)] = self._encoded(x_NF, token_N) @ (axes_KH.T * scale_K)
+        return out_NK
+
     def host_us(
         self, op_N: Tensor, scalar_arg_N: Tensor, isolated_N: Tensor, host_N: Tensor
     ) -> Tensor:

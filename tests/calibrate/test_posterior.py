@@ -11,7 +11,16 @@ from predictor.calibrate.empirical_bayes import estimate_prior
 from predictor.calibrate.posterior import apply, fit_adapter, variance_before
 from predictor.calibrate.prior import prior_of, shipped_prior
 from predictor.calibrate.readings import KINDS, NO_HOST_US, Readings, joined
-from predictor.calibrate.terms import GROUPS, HOST, PLACE, TERM_GROUP, TERMS, part_terms, step_terms
+from predictor.calibrate.terms import (
+    GROUPS,
+    HEADS,
+    HOST,
+    PLACE,
+    TERM_GROUP,
+    TERMS,
+    part_terms,
+    step_terms,
+)
 from predictor.graph.ops import TOKENS
 
 
@@ -20,7 +29,8 @@ def kernels(ratios, *, token="gemm", time_us=1000.0, kind="kernel", host_us=NO_H
     n = len(ratios)
     terms = part_terms(
         token_P=np.full(n, TOKENS.index(token)), dtype_P=np.full(n, "fp32"),
-        bound_P=np.zeros(n, dtype=np.int64), launch_P=np.zeros(n), size_P=np.zeros(n), alone=False,
+        bound_P=np.zeros(n, dtype=np.int64), launch_P=np.zeros(n), size_P=np.zeros(n),
+        head_PH=np.zeros((n, HEADS)), alone=False,
     )  # fmt: skip
     predicted = np.log(np.full(n, time_us))
     return Readings(
