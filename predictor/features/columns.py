@@ -23,6 +23,7 @@ from predictor.features.logs import log1
 from predictor.features.products import gemm_columns, gemm_view, residency_columns
 from predictor.features.roofline import Roofline, is_depthwise, op_class_of, roofline
 from predictor.features.serving import SERVING_COLUMNS, serving_columns
+from predictor.features.streaming import STREAMING_COLUMNS, streaming_columns
 from predictor.features.table import CONTEXTS, OP_NAMES, KernelTable, item_bytes
 from predictor.graph.ir import HALVES
 from predictor.graph.ops import OPS, TOKENS
@@ -57,7 +58,7 @@ COLUMNS: tuple[str, ...] = (
     "log_group", "causal", "log_window_share", "log_query_tiles", "log_kv_blocks", "log_v_share",
     "latent", "delta_rule", "ssd", "moe", "quantize", "log_topk", "log_experts", "log_active",
     "log_expert_rows", "gates", "log_inter", *CONTEXT_NAMES, *LIBRARY_COLUMNS,
-    *SERVING_COLUMNS, *ISSUE_COLUMNS,
+    *SERVING_COLUMNS, *ISSUE_COLUMNS, *STREAMING_COLUMNS,
 )  # fmt: skip
 
 
@@ -104,6 +105,7 @@ def node_features(table: KernelTable, device: Device, software: Software) -> Nod
         **library_columns(table, view, roof, device, software, residency),
         **serving_columns(table, roof, device, software, residency),
         **issue_columns(table, roof, device),
+        **streaming_columns(table, roof, device),
         **attention_columns(table, device),
         **expert_columns(table),
         **{name: np.full(len(table), v) for name, v in context_values(software).items()},

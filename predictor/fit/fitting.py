@@ -98,7 +98,8 @@ def net_config(recipe: Recipe, hosts: int) -> NetConfig:
         features=len(COLUMNS), tokens=len(TOKENS), ops=len(OP_NAMES), hosts=hosts, hidden=n.hidden,
         depth=n.depth, token_width=n.token_width, message_layers=n.message_layers,
         dropout=n.dropout, ratio_limit=n.ratio_limit, bins=n.bins, tiled_prior=n.tiled_prior,
-        device_heads=n.device_heads, class_encoders=n.class_encoders, correction=n.correction,
+        streamed_prior=n.streamed_prior, device_heads=n.device_heads,
+        class_encoders=n.class_encoders, correction=n.correction,
     )  # fmt: skip
 
 

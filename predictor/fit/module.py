@@ -65,7 +65,7 @@ class LatencyTraining(LightningModule):
         if models is not None:
             parts.append((models.x_CF, models.token_C))
         first = self.nets()[0]
-        self.constant_GF = first.prepare(parts)
+        self.constant_GF = first.prepare(parts, recipe.network.unread)
         for net in self.nets():
             net.prepare_like(first)
             if net.correction is not None and (models or steps):

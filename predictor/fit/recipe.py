@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from predictor.errors import RecipeError
+from predictor.features.columns import COLUMNS
 from predictor.fit.search_space import Space, check_space
 from predictor.graph.ops import OPS
 
@@ -63,6 +64,10 @@ class NetworkRecipe(_Strict):
     """Places for bins of all columns; 0 leaves the bins out, a few hundred are needed else."""
     tiled_prior: bool = False
     """Whether the ratio starts from the tile model's."""
+    unread: tuple[str, ...] = ()
+    """Feature columns that the network does not read."""
+    streamed_prior: bool = False
+    """Whether the ratio of streaming kernels starts from what the cache leaves of their traffic."""
     class_encoders: bool = False
     """Whether products, experts, attention, convolutions and the rest have layers of their own."""
     hide_context: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -78,6 +83,15 @@ class NetworkRecipe(_Strict):
     """Largest |log| of a learned factor on the time of whole steps; 0 leaves it out."""
     ratio_limit: Annotated[float, Field(ge=0.1, le=10)] = 3.0
     """Largest log of time over its prior that the network may claim."""
+
+    @field_validator("unread")
+    @classmethod
+    def _columns(cls, unread: tuple[str, ...]) -> tuple[str, ...]:
+        """Refuse names of no column."""
+        unknown = [name for name in unread if name not in COLUMNS]
+        if unknown:
+            raise ValueError(f"{unknown[0]!r} is no feature column")
+        return unread
 
     @field_validator("bins")
     @classmethod

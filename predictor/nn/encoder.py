@@ -5,6 +5,8 @@ Legend: N kernels, F features, T width of a token's embedding, H hidden width.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -12,6 +14,8 @@ from predictor.nn.bins import BinLayer
 
 MIN_SCALE = 0.05
 """Columns that vary less than this in training are left unscaled."""
+BLIND = 1e30
+"""Scale of columns that are not read."""
 FAR = 6.0
 """Scaled features are cut off there."""
 
@@ -43,6 +47,10 @@ class KernelEncoder(nn.Module):
         scale_F = x_NF.std(0, correction=int(len(x_NF) > 1))
         self.x_mean_F.copy_(x_NF.mean(0))
         self.x_scale_F.copy_(torch.where(scale_F < MIN_SCALE, torch.ones_like(scale_F), scale_F))
+
+    def blind(self, columns: Sequence[int]) -> None:
+        """Scale columns so that their values come out as zero."""
+        self.x_scale_F[list(columns)] = BLIND
 
     def silence(self, constant_F: Tensor) -> None:
         """Take the weights off features that did not vary in training.

@@ -25,6 +25,9 @@ LIBRARY = COLUMNS.index("log_library")
 """Column of what algorithms and dependent steps add to it."""
 SERVING = COLUMNS.index("log_serving")
 """Column of what attention and experts add to it."""
+STREAMED = COLUMNS.index("log_streamed")
+"""Column of what the cache leaves of a streaming kernel's time."""
+BASE = COLUMNS.index("log_base_us")
 CUT_ROWS = 200_000
 """Rows that say where columns are cut, at most."""
 
@@ -50,6 +53,9 @@ class NetConfig:
     tiled_prior: bool = False
     """Whether the ratio starts from the tile model's and the library's (`predictor.features.tiles`,
     `predictor.features.library`)."""
+    streamed_prior: bool = False
+    """Whether the ratio of streaming kernels starts from what the cache leaves of their traffic
+    (`predictor.features.streaming`); the network then reads that time for the roofline's."""
     device_heads: bool = False
     """Whether a known device reads the hidden states with weights of its own as well."""
     class_encoders: bool = False
@@ -63,6 +69,7 @@ class LatencyNet(nn.Module):
 
     trunk_token_T: Tensor
     group_T: Tensor
+    base_1: Tensor
 
     def __init__(self, config: NetConfig, trunk_token: Tensor) -> None:
         """`trunk_token` (T): the token whose embedding a token borrows (backward -> forward)."""
@@ -71,6 +78,7 @@ class LatencyNet(nn.Module):
         self.register_buffer("trunk_token_T", trunk_token.long())
         group_T = encoder_groups() if config.class_encoders else torch.zeros_like(trunk_token)
         self.register_buffer("group_T", group_T.long(), persistent=False)
+        self.register_buffer("base_1", torch.tensor([BASE]), persistent=False)
         self.token_embedding = nn.Embedding(config.tokens, config.token_width)
         self.token_bias_T = nn.Parameter(torch.zeros(config.tokens))
         self.encoders = nn.ModuleList(
@@ -123,21 +131,25 @@ class LatencyNet(nn.Module):
             torch.index_select(x_NF, 0, at, out=own)
         return rows_NF
 
-    def prepare(self, parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    def prepare(self, parts: Sequence[tuple[Tensor, Tensor]], unread: Sequence[str] = ()) -> Tensor:
         """Take scales and bins of every encoder from its training rows.
 
         Args:
             parts: features (N, F) and tokens (N,) of training rows.
+            unread: columns that the encoders shall not see.
 
         Returns:
             (G, F) whether a column has one value in all rows of an encoder.
         """
+        blind = [COLUMNS.index(name) for name in unread]
         constant = []
         for group in range(len(self.encoders)):
             encoder, rows_NF = self.of_group(group), self.rows_of(group, parts)
+            rows_NF[:, blind] = 0.0
             one = torch.ones(self.config.features, dtype=torch.bool)
             constant.append(rows_NF.amin(0) == rows_NF.amax(0) if len(rows_NF) else one)
             encoder.scale(rows_NF)
+            encoder.blind(blind)
             if encoder.binned is not None:
                 encoder.binned.cut(rows_NF[:: max(1, -(-len(rows_NF) // CUT_ROWS))])
         return torch.stack(constant)
@@ -172,6 +184,8 @@ class LatencyNet(nn.Module):
         prior_N = x_NF.new_zeros(())
         if self.config.tiled_prior:
             prior_N = x_NF[:, TILED] + x_NF[:, LIBRARY] + x_NF[:, SERVING]
+        if self.config.streamed_prior:
+            prior_N = prior_N + x_NF[:, STREAMED]
         h_NH = self._encoded(x_NF, token_N)
         reverse_2E = edge_index_2E.flip(0) if consumers_2E is None else consumers_2E
         if edge_index_2E.shape[1] or reverse_2E.shape[1]:
@@ -196,6 +210,8 @@ class LatencyNet(nn.Module):
 
     def _encoded(self, x_NF: Tensor, token_N: Tensor) -> Tensor:
         """(N, H) what each kernel is, its neighbours left out."""
+        if self.config.streamed_prior:
+            x_NF = x_NF.index_add(1, self.base_1, x_NF[:, STREAMED, None])
         e_NT = self.token_embedding(self.trunk_token_T[token_N])
         if len(self.encoders) == 1:
             whole: Tensor = self.encoders[0](x_NF, e_NT)

@@ -190,3 +190,35 @@ def test_copies_and_casts_are_read_from_the_raw_graph(layout, nodes):
         graph = build_graph(TRAIN, open_layout(layout.root), LAYERS)
         found[flag] = kernels(graph, "contiguous", "forward")
     assert found == {"[False]": [("transpose", (64, 1, 1))], "[True]": []}
+
+
+def test_operands_without_one_batch_stride_are_copied(layout, nodes):
+    # torch.matmul reshapes (batch 2, heads 2, 4, 4) to (4, 4, 4): the permuted ones are copied
+    found = {}
+    for flags in ("[False, False]", "[True, False]", "[True, True]"):
+        body = [
+            (n.name, "{}", "transformer.h.0", flags if n.name == "matmul" else "[True]",
+             "torch.float32")
+            for n in nodes
+        ]  # fmt: skip
+        columns = ("Name", "_input_nodes", "meta", "input_contiguous", "dtype")
+        layout.graph(TRAIN, nodes)
+        layout.table(f"results/opgraph_raw/{TRAIN}.csv", columns, body)
+        graph = build_graph(TRAIN, open_layout(layout.root), LAYERS)
+        found[flags] = kernels(graph, "matmul", "forward")
+        assert kernels(graph, "matmul", "backward") == [("bmm", (4, 4, 4, 4))] * 2
+    copy, product = ("transpose", (64, 1, 1)), ("bmm", (4, 4, 4, 4))
+    assert list(found.values()) == [[copy, copy, product], [copy, product], [product]]
+
+
+def test_one_sequence_is_viewed_as_its_heads(layout, nodes):
+    heads = "(1, 4, 4, 4)"
+    matmul = next(n for n in nodes if n.name == "matmul")
+    alone = replace(matmul, inputs=f"[{heads}, {heads}]", output=heads)
+    own = [alone if n is matmul else n for n in nodes]
+    layout.graph(TRAIN, own)
+    body = [(n.name, "{}", "transformer.h.0", "[False, False]", "torch.float32") for n in own]
+    columns = ("Name", "_input_nodes", "meta", "input_contiguous", "dtype")
+    layout.table(f"results/opgraph_raw/{TRAIN}.csv", columns, body)
+    graph = build_graph(TRAIN, open_layout(layout.root), LAYERS)
+    assert kernels(graph, "matmul", "forward") == [("bmm", (4, 4, 4, 4))]

@@ -116,6 +116,7 @@ def _node(row: Row, details: Mapping[str, Mapping[str, Any]], file: str) -> FxNo
         name=name, op_name=str(row["OpName"]), forward_ops=calls_cell(row, "FwOps", file),
         backward_ops=calls_cell(row, "BwOps", file), inputs=shapes_cell(row, "InputShapes", file),
         output=shape_cell(row, "OutputShape", file), copies=copies, casts=casts,
+        scattered=detail.get("scattered", ()),
         drops=bool(detail.get("drops", True)),
     )  # fmt: skip
 
@@ -152,6 +153,7 @@ def _details(name: str, layout: Layout) -> dict[str, dict[str, Any]]:
         out[str(row["Name"])] = {
             "stack": bool(_STACK.search(str(row.get("meta", "")))),
             "input_contiguous": not flags.startswith("[False"),
+            "scattered": tuple(flag == "False" for flag in re.findall(r"True|False", flags)),
             "dtype": str(row["dtype"]) if isinstance(row.get("dtype"), str) else "",
             "first_input": inputs[0] if inputs else "",
             "drops": drops(str(row.get("_kwargs", ""))),

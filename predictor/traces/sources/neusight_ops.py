@@ -46,6 +46,8 @@ class FxNode:
     """Whether a `contiguous`/`reshape` node moves data; None when the graph does not say."""
     casts: bool | None = None
     """Whether a `to`-like node changes the dtype; None when the graph does not say."""
+    scattered: tuple[bool, ...] = ()
+    """Which inputs are not contiguous; empty when the graph does not say."""
     drops: bool = True
     """False for a dropout of probability 0, which launches nothing."""
 
@@ -113,13 +115,13 @@ def forward_kernels(node: FxNode) -> list[NodeKernel]:
         return []
     sizes = [numel(s) for s in node.inputs]
     if node.op_name == "Linear" and len(node.inputs) == 2 and len(node.inputs[1]) > 2:
-        return [_batched(node)]
+        return _batched(node)
     if node.op_name == "Linear":
         m, k, n = _sizes(node.forward_ops[0])
         has_bias = not base.endswith("lm_head")
         return [_gemm("linear" if has_bias else "matmul", 1, m, n, k)]
     if node.op_name == "BMM":
-        return [_batched(node)]
+        return _batched(node)
     if node.op_name == "VECln":
         cols = node.output[-1]
         return [by_rule("layer_norm", rows=out // cols, cols=cols)]
@@ -176,10 +178,20 @@ def _dropout(out: int) -> NodeKernel:
     )  # fmt: skip
 
 
-def _batched(node: FxNode) -> NodeKernel:
+def _batched(node: FxNode) -> list[NodeKernel]:
+    """The batched product, behind copies of operands whose batch dimensions have no one stride.
+
+    `torch.matmul` reshapes (batch, heads, rows, columns) to three dimensions. A projection that was
+    split into heads cannot be viewed so unless the batch is one: it is copied.
+    """
     left, right = node.inputs[0], node.inputs[1]
     batch = numel(left[:-2])
-    return _gemm("bmm", batch, left[-2], right[-1], left[-1])
+    copies = [
+        pointwise("transpose", numel(shape), [numel(shape)])
+        for shape, scattered in zip(node.inputs, node.scattered, strict=False)
+        if scattered and sum(size > 1 for size in shape[:-2]) > 1
+    ]
+    return [*copies, _gemm("bmm", batch, left[-2], right[-1], left[-1])]
 
 
 def backward_kernels(node: FxNode) -> list[NodeKernel]:
@@ -191,7 +203,8 @@ def backward_kernels(node: FxNode) -> list[NodeKernel]:
     forward = forward_kernels(node)
     if not forward or not (node.backward_ops or _EMBEDDING.search(base)):
         return []
-    op, d = forward[0].op, forward[0].dims
+    main = next((kernel for kernel in forward if kernel.op == "bmm"), forward[0])
+    op, d = main.op, main.dims
     if op in ("linear", "matmul"):
         m, n, k = d["m"], d["n"], d["k"]
         grads = [_gemm("matmul", 1, m, k, n), _gemm("matmul", 1, k, n, m)]
