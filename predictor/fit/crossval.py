@@ -159,10 +159,8 @@ def cross_validate(
     """Rows of all folds; `kind` as of `fit_model`.
 
     Raises:
-        DataError: a fold that was finished by an older version.
+        DataError: a fold that was finished by an older version, or is damaged.
     """
-    import pandas as pd
-
     found: dict[str, list[pd.DataFrame]] = {t: [] for t in TABLES}
     models = {
         *usable_steps(data, split.train)["model"], *usable_models(data, split.train)["model"]
@@ -182,10 +180,8 @@ def cross_validate(
                 for name, frame in rows.items():
                     frame.to_parquet(fresh / f"{name}.parquet")
         for name in TABLES:
-            frame = pd.read_parquet(place / f"{name}.parquet")
+            frame = _kept(place, name)
             if len(frame):
-                if "outside" not in frame.columns:
-                    raise DataError(f"{place}: rows of an older version; remove the folder")
                 frame = frame.join(facts[name], on="row_id")
                 group = frame["device"].map(device_group)
                 if fold.kind == "model" and name != "kernels":
@@ -193,6 +189,22 @@ def cross_validate(
                 found[name].append(frame.assign(fold_kind=fold.kind, fold=fold.name, group=group))
     joined = {name: _concat(parts) for name, parts in found.items()}
     return HeldOut(**joined)
+
+
+def _kept(place: Path, name: str) -> pd.DataFrame:
+    """A table of a fold that was finished."""
+    import pandas as pd
+
+    try:
+        frame = pd.read_parquet(place / f"{name}.parquet")
+    except (OSError, ValueError) as error:  # pyarrow's are of these
+        raise DataError(
+            f"{place} is damaged ({name}.parquet cannot be read): remove the folder, and the "
+            "fold is fitted again"
+        ) from error
+    if len(frame) and "outside" not in frame.columns:
+        raise DataError(f"{place}: rows of an older version; remove the folder")
+    return frame
 
 
 def _run(

@@ -208,6 +208,18 @@ def test_a_damaged_or_foreign_file_is_not_resumed(
     assert not (tmp_path / "ran").exists()
 
 
+def test_a_damaged_fold_is_told_with_the_remedy(
+    run_dir: Path, recipe_path: Path, data_dir: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(run_dir, tmp_path / "run")
+    table = tmp_path / "run/folds/model-toy/kernels.parquet"
+    whole = table.read_bytes()
+    for damage in (lambda: table.write_bytes(whole[: len(whole) // 2]), table.unlink):
+        damage()
+        with pytest.raises(DataError, match=r"model-toy is damaged \(kernels\.parquet .*remove"):
+            train(recipe_path, [data_dir], tmp_path / "run", progress=False)
+
+
 def test_ctrl_c_leaves_no_release(
     train_once: TrainOnce, kill_at: Callable[..., list[int]], tmp_path: Path
 ) -> None:
