@@ -131,6 +131,7 @@ def resolve_device(
     """
     if isinstance(name, Device):
         return _checked(name, allow_package=allow_package)
+    _check_kind(name)
     if isinstance(name, Path) or name.lower().endswith(".toml"):
         from predictor.hardware.device_file import load_device_file
 
@@ -156,6 +157,13 @@ def resolve_device(
             f"its file is its name: pass {beside}"
         )
     raise UnknownDeviceError(_explain(name, match.ids, match.reason, catalogue))
+
+
+def _check_kind(name: object) -> None:
+    """Refuse what types would: callers from notebooks pass None."""
+    if not isinstance(name, str | Path):
+        given = f"a device is given by name or by its file, not as {name!r}"
+        raise UnknownDeviceError(f"{given}; {_REMEDY}")
 
 
 def _file_beside_rows(name: str) -> Path | None:

@@ -278,3 +278,9 @@ def test_a_device_that_came_with_rows_is_named_by_its_file(
         resolve_device("my-lab-chip")
     with pytest.raises(UnknownDeviceError, match="see `predictor devices`"):
         resolve_device("../my-lab-chip/my-lab-chip")  # a name, no path
+
+
+@pytest.mark.parametrize("given", [None, 5, ["nvidia-t4"]])
+def test_what_is_no_name_is_told(given: object) -> None:
+    with pytest.raises(UnknownDeviceError, match="given by name or by its file"):
+        resolve_device(given)  # type: ignore[arg-type]
