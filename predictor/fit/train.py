@@ -41,6 +41,7 @@ from predictor.nn.fitted_roofline import FittedRoofline
 from predictor.nn.kernel_model import KernelModel
 from predictor.nn.learned import by_device, entries_of
 from predictor.nn.release_parts import BOOSTED_TREES, NETWORK, RANGES, ROOFLINE
+from predictor.nn.rising import RISING
 from predictor.traces.schema import Imported
 
 logger = logging.getLogger(__name__)
@@ -210,6 +211,7 @@ def _model(
         "network": {f: getattr(network, f) for f in network.__dataclass_fields__},
         "members": recipe.network.members,
         "ops": list(OP_NAMES),
+        "rising": [] if recipe.network.message_layers else list(RISING),
         **shared,
     }
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -55,6 +56,7 @@ from predictor.nn.release_parts import (
     model_of,
     ops_of,
 )
+from predictor.nn.rising import lowered
 from predictor.nn.training_range import outside_range
 
 Floats = NDArray[np.float64]
@@ -95,6 +97,8 @@ class LatencyPredictor:
     range_low_TF: NDArray[np.float32]
     range_high_TF: NDArray[np.float32]
     calibration: Mapping[str, Any]
+    rising: tuple[str, ...] = ()
+    """Op classes whose times are held to rise with the batch (`predictor.nn.rising`)."""
 
     def predict(self, graph: KernelGraph, device: Device, software: Software) -> Prediction:
         """Kernel and step latencies of `graph` on `device`.
@@ -108,11 +112,15 @@ class LatencyPredictor:
         known = device.id in self.networks.devices
         edges = torch.tensor(graph.edges, dtype=torch.long).reshape(-1, 2).T
         log_ratio = self.log_ratio(features, device.id, edges).numpy().astype(np.float64)
+        base = features.roofline.base_us
+        if self.rising:
+            log_us = np.log(base) + log_ratio[:, 1]
+            of = partial(self._log_us, device=device, software=software)
+            log_ratio += lowered(table, log_us, self.rising, of)[:, None]
         is_learned = spoken_for(self.learned, table, features.roofline.path, device.kind)
         here = measured_here(self.measured, table, device.id)
         told = software.framework_version is not None
         outside = self.outside(features, release_known=told)
-        base = features.roofline.base_us
         kinds = np.full(len(table), device.kind)
         names = kernel_levels(
             op_class_of(table), kinds, base * np.exp(log_ratio[:, 1]), np.array(OP_NAMES)[table.op]
@@ -159,6 +167,13 @@ class LatencyPredictor:
                 torch.from_numpy(features.x), torch.from_numpy(features.token), edge_index_2E,
                 torch.full((n,), effect_index(device, self.networks.devices)), torch.zeros(n),
             )  # fmt: skip
+
+    def _log_us(self, table: KernelTable, *, device: Device, software: Software) -> Floats:
+        """(N,) log times of kernels by themselves, microseconds."""
+        features = node_features(table, device, software)
+        no_edges = torch.zeros(2, 0, dtype=torch.long)
+        log_ratio = self.log_ratio(features, device.id, no_edges)[:, 1].numpy()
+        return np.asarray(np.log(features.roofline.base_us) + log_ratio)
 
     def outside(self, features: NodeFeatures, *, release_known: bool = True) -> Floats:
         """(N,) how far each kernel lies outside of what training saw for its token; 0 inside.
@@ -335,6 +350,7 @@ def load_predictor(release: ReleaseLike) -> LatencyPredictor:
         networks=networks,
         learned=with_twins(model["learned"]), measured=measured_of(model),
         range_low_TF=low.numpy(), range_high_TF=high.numpy(), calibration=calibration,
+        rising=tuple(model.get("rising", ())),
     )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from predictor.nn.fitted_roofline import FittedRoofline, roofline_of
 from predictor.nn.interval_scales import BAND, OUTSIDE
 from predictor.nn.kernel_model import KernelModel
 from predictor.nn.latency_net import LatencyNet, NetConfig
+from predictor.nn.rising import RISING
 from predictor.nn.tokens import trunk_tokens
 
 NETWORK, BOOSTED_TREES, ROOFLINE = "latency_net", "boosted_trees", "roofline"
@@ -125,6 +126,7 @@ def _check_model(model: Mapping[str, Any], columns: Sequence[str], tokens: Seque
     if network["ops"] != len(ops_of(model)):
         raise ValueError(f"network.ops is {network['ops']}, model.ops does not list as many")
     _check_learned(model)
+    _check_rising(model)
 
 
 def _check_learned(model: Mapping[str, Any]) -> None:
@@ -137,6 +139,15 @@ def _check_learned(model: Mapping[str, Any]) -> None:
         if device not in model["devices"]:
             raise ValueError(f"model.measured tells of {device!r}, which model.devices does not")
         _check_entries(pairs, f"model.measured.{device}", (2,))
+
+
+def _check_rising(model: Mapping[str, Any]) -> None:
+    """Op classes held to rise with the batch: kernels are asked for alone, so none have edges."""
+    rising = model.get("rising", [])
+    if not isinstance(rising, list) or not all(name in RISING for name in rising):
+        raise ValueError(f"model.rising is {rising!r}, not a list of {', '.join(RISING)}")
+    if rising and model["network"]["message_layers"]:
+        raise ValueError("model.rising needs a network without message_layers")
 
 
 def _check_entries(entries: object, where: str, lengths: Sequence[int]) -> None:
