@@ -33,6 +33,7 @@ from predictor.traces.measure.rows_file import RowsFile
 from predictor.traces.measure.timer import Limits
 
 if TYPE_CHECKING:
+    from predictor.traces.measure.plan import Plan, PlannedProgram
     from predictor.traces.measure.program import Mode
     from predictor.traces.measure.step_parts import MeasuredStep
 
@@ -173,6 +174,47 @@ class MeasureSession:
         if measured.refused:
             raise DataError(f"{program.key}: {measured.refusal(self.limits)}")
         return program.key, measured
+
+    def plan(self, plan: Plan) -> str:
+        """Measure what a plan asks for: whole steps, then kernels alone; what came of it in words.
+
+        Steps go to the file, all kernels to the one beside it (`inside`).
+
+        Raises:
+            DataError: the plan is for another device, or the files are there already, or are of
+                another device or number of threads.
+        """
+        from predictor.traces.measure.program import real_program
+        from predictor.traces.measure.steps import StepRun
+        from predictor.traces.measure.tasks import Task, run_tasks
+
+        if plan.device != self.device.device.id:
+            raise DataError(
+                f"the plan is for {plan.device}, this is {self.device.device.id}: measure it "
+                "there, or say what this device is (--as)"
+            )
+        facts = {"plan": [*(p.key for p in plan.programs), *(p.key for p in plan.points)]}
+        steps = open_rows(self.out, "steps", self.place, facts, resume=self.resume)
+        kernels = open_rows(self.inside, "kernels", self.place, resume=self.resume)
+
+        def task(what: PlannedProgram) -> Task:
+            return Task(key=what.key, build=lambda: real_program(
+                what.target, device=self.device.type, mode=what.mode, batch=what.batch,
+                seq=what.seq, dtype=what.dtype, optimizer=what.optimizer,
+            ))  # fmt: skip
+
+        tasks = [task(what) for what in plan.programs]
+        whole = run_tasks(
+            StepRun(self.device, self.limits), tasks, steps, kernels, deadline=self.deadline
+        )
+        if plan.points:
+            run = KernelRun(self.device, kernels, self.limits, self.deadline)
+            whole = run.run(plan.points) and whole
+        lines = [self._summary(steps, len(tasks), whole)] if tasks else []
+        if plan.points:
+            alone = sum(kernels.done(point.key) for point in plan.points)
+            lines.append(f"{self.inside}: {alone} of {numbered(len(plan.points), 'kernel')} alone")
+        return "\n".join(lines)
 
     def _summary(self, rows: RowsFile, points: int, whole: bool) -> str:
         """Rows, flags and refusals, and what can be done about them."""
