@@ -5,18 +5,19 @@ They tie the parts together and hold no arithmetic. Everything heavy is imported
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from predictor.checkpoint import DEFAULT_CHECKPOINT, Release, load_release
-from predictor.errors import UnknownDeviceError, UnsupportedPrecision
+from predictor.errors import AdapterError, UnknownDeviceError, UnsupportedPrecision
 from predictor.graph.ir import KernelGraph, OpGraph
 from predictor.hardware.device import Device, Software
 from predictor.program import Loss, Mode, Target, capture
 
 if TYPE_CHECKING:
+    from predictor.calibrate.adapter import Adapter
     from predictor.nn.prediction import Prediction
     from predictor.report.comparison import Comparison
     from predictor.report.estimate import Estimate
@@ -71,6 +72,7 @@ def estimate(
     software: Software | None = None,
     matmul_tf32: bool | None = None,
     allow_opaque: bool = False,
+    adapter: str | Path | Adapter | None = None,
 ) -> Estimate:
     """Latency, memory and coverage of a program on a device nobody needs to own.
 
@@ -90,6 +92,9 @@ def estimate(
         matmul_tf32: whether fp32 matrix products may use TF32 (PyTorch's default: no).
         allow_opaque: take a call without a cost rule as an opaque kernel (its memory traffic, with
             a wide interval) instead of raising `CostRuleError`.
+        adapter: folder that `predictor calibrate` wrote, the loaded `Adapter`, or `auto`: the
+            device's own in the user's folder, where there is one. It changes its own device's
+            prediction and no other.
 
     Returns:
         The estimate. A program that does not fit keeps its latency, marked hypothetical, with
@@ -111,7 +116,8 @@ def estimate(
     )  # fmt: skip
     kernels = _lower(graph, allow_opaque=allow_opaque)
     context = _software(graph, software, matmul_tf32)
-    return _estimate(graph, kernels, found, network, context)
+    own = adapters_of(adapter, [found], network)
+    return _estimate(graph, kernels, found, network, context, own.get(found.id))
 
 
 def compare(
@@ -130,11 +136,12 @@ def compare(
     software: Software | None = None,
     matmul_tf32: bool | None = None,
     allow_opaque: bool = False,
+    adapter: str | Path | Adapter | None = None,
 ) -> Comparison:
     """One program on several devices, captured once. Arguments as for `estimate`.
 
     A device that cannot run the program's precision is listed as refused, with the reason; any
-    other error is raised.
+    other error is raised. `auto` takes the adapter of every device that has one.
 
     Raises:
         PredictorError: as `estimate`, and `UnknownDeviceError` for an empty list.
@@ -152,13 +159,50 @@ def compare(
     )  # fmt: skip
     kernels = _lower(graph, allow_opaque=allow_opaque)
     context = _software(graph, software, matmul_tf32)
+    own = adapters_of(adapter, found, network)
     estimates, refused = [], {}
     for device in found:
         try:
-            estimates.append(_estimate(graph, kernels, device, network, context))
+            estimates.append(
+                _estimate(graph, kernels, device, network, context, own.get(device.id))
+            )
         except UnsupportedPrecision as error:
             refused[device.id] = str(error)
     return Comparison(target=graph.workload.name, estimates=tuple(estimates), refused=refused)
+
+
+def adapters_of(
+    adapter: str | Path | Adapter | None, devices: Sequence[Device], network: Predictor
+) -> Mapping[str, Adapter]:
+    """The adapters that speak for some of `devices`, by device id.
+
+    Raises:
+        AdapterError: it is damaged, or belongs to none of them or to another checkpoint.
+    """
+    if adapter is None:
+        return {}
+    from predictor.calibrate.adapter import AUTO, CONFIG, load_adapter, user_place
+
+    if adapter == AUTO:
+        places = (user_place(device.id, network.name) for device in devices)
+        found = [load_adapter(place) for place in places if (place / CONFIG).is_file()]
+    else:
+        found = [load_adapter(adapter) if isinstance(adapter, str | Path) else adapter]
+        if found[0].device not in {device.id for device in devices}:
+            raise AdapterError(
+                f"the adapter is of {found[0].device}, and none of the devices is: "
+                f"{', '.join(device.id for device in devices)}; leave --adapter out"
+            )
+    for one in found:
+        one.check_checkpoint(network.name, _key_of(network) or "a predictor of your own")
+        for device in devices:
+            one.check_device(device)
+    return {one.device: one for one in found}
+
+
+def _key_of(network: Predictor) -> str | None:
+    """Identity of a loaded checkpoint."""
+    return next((key for key, value in _loaded.items() if value is network), None)
 
 
 def _build(release: Release) -> Predictor:
@@ -179,23 +223,28 @@ def _estimate(
     device: Device,
     network: Predictor,
     software: Software,
+    adapter: Adapter | None,
 ) -> Estimate:
+    from predictor.calibrate.adapted import adapted
     from predictor.cost.memory import memory_report
     from predictor.report.assemble import assemble
     from predictor.version import code_version
 
+    key = _key_of(network)
+    speaks = network if adapter is None else adapted(network, adapter, key or "")
     return assemble(
         kernels,
-        network.predict(kernels, device, software),
+        speaks.predict(kernels, device, software),
         target=graph.workload.name,
         ops=len(graph.nodes),
         device=device,
         software=software,
         memory=memory_report(kernels, device, graph.workload.optimizer),
         checkpoint=network.name,
+        adapter=None if adapter is None else adapter.line,
         provenance={
             "checkpoint": network.name,
-            "checkpoint_key": next((k for k, v in _loaded.items() if v is network), None),
+            "checkpoint_key": key,
             "code_version": code_version(),
             "device_confidence": device.confidence,
         },

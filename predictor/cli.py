@@ -11,7 +11,16 @@ from typing import Annotated
 
 import typer
 
-from predictor.commands import data, data_stats, devices, estimates, later, measure, tune
+from predictor.commands import (
+    calibrate,
+    data,
+    data_stats,
+    devices,
+    estimates,
+    later,
+    measure,
+    tune,
+)
 from predictor.errors import PredictorError
 
 BAD_INPUT = 2
@@ -35,7 +44,7 @@ def _options(
     """Latency of an ML program on an accelerator you do not have."""
 
 
-for family in (estimates, devices, data, data_stats, tune, measure, later):
+for family in (estimates, devices, data, data_stats, tune, measure, calibrate, later):
     family.register(app)
 
 

@@ -53,3 +53,7 @@ class NotYetError(PredictorError):
 
 class MissingExtraError(PredictorError):
     """The command needs packages that an optional part of the installation brings."""
+
+
+class AdapterError(PredictorError):
+    """Rows that no adapter can be fitted on, or an adapter that does not belong here."""

@@ -108,6 +108,7 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         ("import", "--out"),
         ("train", "--data --out --set"),
         ("evaluate", "--data --split --checkpoint --adapter --json --rows"),
+        ("calibrate", "--device --rows --out --checkpoint"),
     ],
 )
 def test_help_lists_every_flag(
@@ -294,8 +295,8 @@ def test_debug_shows_the_traceback_wherever_it_stands(target: str) -> None:
 @pytest.mark.parametrize(
     "flags",
     [
-        "--compile", "--gpus 8", "--gpus 0", "--plan dp=8", "--dim n=3", "--adapter d",
-        "--html f.html", "--perfetto f.json",
+        "--compile", "--gpus 8", "--gpus 0", "--plan dp=8", "--dim n=3", "--html f.html",
+        "--perfetto f.json",
     ],
 )  # fmt: skip
 def test_flags_that_do_not_work_yet(
@@ -310,11 +311,9 @@ def test_flags_that_do_not_work_yet(
     "call",
     [
         "plan gpt2 --device nvidia-t4 --gpus 8", "measure gpt2 --suggest 5 --out rows.parquet",
-        "calibrate --device nvidia-t4 --rows r --out d",
         "transfer-report --data d", "estimate gpt2 --device nvidia-t4 --dtype fp8",
         *(f"evaluate {suite} --data d" for suite in LATER_SOURCES),
         *(f"import {source} d --out o" for source in LATER_SOURCES),
-        "evaluate neusight --data d --adapter a",
     ],
 )  # fmt: skip
 def test_calls_that_do_not_work_yet(call: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,6 +28,8 @@ FREEDOM = 4.0
 """Degrees of freedom of the noise of one reading."""
 WIDTHS: tuple[float, ...] = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
 WIDTH_SPREAD = 0.7
+LEAST_LEFT = 0.05
+"""Of a reading that the fit follows wholly."""
 ROWS_OF_PRIOR = 8.0
 """How many readings' worth the prior's noise counts."""
 
@@ -126,3 +128,17 @@ def variance_before(prior: Prior, readings: Readings) -> Floats:
     """(N,) variance of the log ratio that the prior alone expects."""
     _, slope_NT = readings.corrected(np.zeros(len(prior.variance_T)))
     return np.asarray((slope_NT**2) @ prior.variance_T + prior.noise_of(readings.kind_N))
+
+
+def leave_one_out(posterior: Posterior, readings: Readings) -> Floats:
+    """(N,) log of measured over predicted of each reading by the fit on the others.
+
+    From the fit on all (Gelman et al., section 7.2): what a reading leaves, over what it did not
+    say itself.
+    """
+    log_N, slope_NT = readings.corrected(posterior.weights_T())
+    slope_NA = slope_NT[:, posterior.active_A]
+    covariance_AA = posterior.covariance_AA / posterior.noise_scale
+    own_N = np.einsum("na,ab,nb->n", slope_NA, covariance_AA, slope_NA, optimize=True)
+    own_N = own_N / posterior.prior.noise_of(readings.kind_N)
+    return np.asarray((readings.log_ratio_N - log_N) / np.maximum(1.0 - own_N, LEAST_LEFT))

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Any
 
 import numpy as np
 
@@ -44,9 +45,18 @@ def prior_of(spread: Mapping[str, float], noise: Sequence[float]) -> Prior:
     )
 
 
-@cache
 def shipped_prior() -> Prior:
     """The prior that comes with the library (`prior.toml`)."""
-    text = resources.files("predictor.calibrate").joinpath(PRIOR_FILE).read_text(encoding="utf-8")
-    values = tomllib.loads(text)
+    values = _shipped()
     return prior_of(values["spread"], [values["noise"][kind] for kind in KINDS])
+
+
+def shipped_interval_scale() -> float:
+    """Factor on the spread that a fit leaves, so that intervals cover on devices held out."""
+    return float(_shipped()["interval"]["scale"])
+
+
+@cache
+def _shipped() -> dict[str, Any]:
+    text = resources.files("predictor.calibrate").joinpath(PRIOR_FILE).read_text(encoding="utf-8")
+    return tomllib.loads(text)

@@ -13,7 +13,6 @@ from typing import Annotated
 import typer
 
 from predictor.commands import options
-from predictor.commands.later import refuse_given
 from predictor.commands.output import check_files, note, say, show, write_json
 from predictor.commands.progress import row_progress
 from predictor.errors import DataError, MissingExtraError, NotYetError, RecipeError
@@ -122,7 +121,6 @@ def evaluate(
     ] = None,
 ) -> None:
     """Score a checkpoint on measured data, by device, phase and op class, with baselines."""
-    refuse_given(adapter=adapter)
     check_files(json=json, rows=rows)
     _check_source(suite)
     check_exists(data)
@@ -130,7 +128,9 @@ def evaluate(
     from predictor.fit.evaluate import evaluate as run_evaluation
 
     with row_progress(f"evaluating {suite}", None) as progress:
-        result = run_evaluation(suite, data, split=split, checkpoint=checkpoint, progress=progress)
+        result = run_evaluation(
+            suite, data, split=split, checkpoint=checkpoint, adapter=adapter, progress=progress
+        )
     if json is not None:
         write_json(result.to_json(), json)
     if rows is not None:

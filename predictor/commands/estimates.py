@@ -43,15 +43,13 @@ def estimate(
 
     With several --device the program is captured once; --json then writes an array.
     """
-    refuse_given(
-        compile=compile_, dim=dim, gpus=gpus, plan=plan, adapter=adapter, html=html,
-        perfetto=perfetto,
-    )  # fmt: skip
+    refuse_given(compile=compile_, dim=dim, gpus=gpus, plan=plan, html=html, perfetto=perfetto)
     check_files(json=json)
     from predictor.hardware.catalogue import resolve_device
 
     devices = [resolve_device(name) for name in device]  # before the capture: fail early
     network = api.load(checkpoint)
+    adapters = api.adapters_of(adapter, devices, network)
     with prints_aside():
         graph = api.capture(
             target, mode=options.mode_of(train), batch=batch, seq=seq, dtype=dtype,
@@ -59,7 +57,12 @@ def estimate(
         )  # fmt: skip
     estimates = [
         api.estimate(
-            graph, device=one, checkpoint=network, matmul_tf32=tf32, allow_opaque=allow_opaque
+            graph,
+            device=one,
+            checkpoint=network,
+            matmul_tf32=tf32,
+            allow_opaque=allow_opaque,
+            adapter=adapters.get(one.id),
         )
         for one in devices
     ]
@@ -97,7 +100,7 @@ def compare(
     adapter: options.Adapter = None,
 ) -> None:
     """One program on several devices: step, interval, memory and throughput, one row each."""
-    refuse_given(compile=compile_, dim=dim, gpus=gpus, plan=plan, adapter=adapter)
+    refuse_given(compile=compile_, dim=dim, gpus=gpus, plan=plan)
     check_files(json=json)
     with prints_aside():
         comparison = api.compare(
@@ -112,6 +115,7 @@ def compare(
             checkpoint=checkpoint,
             matmul_tf32=tf32,
             allow_opaque=allow_opaque,
+            adapter=adapter,
         )
     if json is not None:
         write_json(comparison.to_json(), json)

@@ -14,12 +14,10 @@ INSTEAD: Mapping[str, str] = {
     "--gpus": "without it the estimate is for one device",
     "--plan": "without it the estimate is for one device",
     "--dim": "--batch and --seq size a named target",
-    "--adapter": "without it the shipped checkpoint predicts from the datasheet",
     "--html": "--json FILE writes every number, and notebooks show an estimate as HTML",
     "--perfetto": "--json FILE writes every kernel group",
     "plan": "`predictor estimate` and `predictor compare` work on one device",
     "--suggest": "--kernels GRID measures a grid of your choice",
-    "calibrate": "`predictor estimate --device my.toml` predicts from a datasheet",
     "transfer-report": "`predictor evaluate neusight --data DIR` scores unseen devices",
 }
 """What to use instead, by command or flag."""
@@ -28,7 +26,6 @@ _Rest = Annotated[list[str] | None, typer.Argument(hidden=True)]
 _ANY = {"allow_extra_args": True, "ignore_unknown_options": True}
 _COMMANDS: Mapping[str, str] = {
     "plan": "rank parallel plans for several devices",
-    "calibrate": "fit a device adapter on a few measurements",
     "transfer-report": "how predictions carry over to unseen devices",
 }
 

@@ -61,7 +61,12 @@ Dim = Annotated[
     list[str] | None, typer.Option(metavar="NAME=N", help="Not yet: a size by its name.")
 ]
 Adapter = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Not yet: a device adapter from calibrate.")
+    str | None,
+    typer.Option(
+        metavar="DIR",
+        help="A device's adapter from `predictor calibrate`, or auto: the device's own in the "
+        "user's folder.",
+    ),
 ]
 Data = Annotated[
     list[Path],

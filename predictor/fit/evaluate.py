@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from predictor.atomic import replacing_file
+from predictor.calibrate.adapter import AUTO, CONFIG, Adapter, load_adapter, user_place
 from predictor.checkpoint import DEFAULT_CHECKPOINT, Release, load_release
 from predictor.errors import CheckpointError, DataError, RecipeError
+from predictor.fit.adapted_rows import adapt_rows
 from predictor.fit.data import devices_of
 from predictor.fit.evaluation_notes import notes_of
 from predictor.fit.groups import step_summary, summarise
@@ -46,12 +48,14 @@ class Evaluation:
     groups: list[dict[str, Any]]
     summary: dict[str, Any]
     notes: tuple[str, ...]
+    adapter: str | None = None
+    """What the predictions were calibrated with."""
 
     def to_json(self) -> dict[str, Any]:
         """The report of DESIGN.md section 9: groups, with the excluded rows by reason."""
         return {
             "suite": self.suite, "split": self.split, "checkpoint": self.checkpoint,
-            "adapter": None, "groups": self.groups, "summary": self.summary,
+            "adapter": self.adapter, "groups": self.groups, "summary": self.summary,
             "excluded": dict(self.scored.excluded), "dropped": dict(self.scored.dropped),
             "unscored": dict(self.scored.unscored), "notes": list(self.notes),
         }  # fmt: skip
@@ -74,6 +78,7 @@ def evaluate(
     *,
     split: str | None = None,
     checkpoint: str | Path = DEFAULT_CHECKPOINT,
+    adapter: str | Path | Adapter | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Score a checkpoint on whatever part of a suite the folders hold.
@@ -85,11 +90,14 @@ def evaluate(
             given, the one that the checkpoint was trained with, or the suite's own where it was
             trained on other sources.
         checkpoint: shipped name or folder.
+        adapter: of a device among the rows: its folder, or as loaded, or `auto` for those of all
+            devices in the user's folder. Rows that it was fitted on are not scored.
         progress: told the rows read so far.
 
     Raises:
         DataError: nothing of the suite is there. CheckpointError: the checkpoint is not sound.
         RecipeError: unknown split.
+        AdapterError: the adapter is of no device among the rows, or of another checkpoint.
     """
     release = load_release(checkpoint)
     predictor = load_predictor(release)
@@ -98,6 +106,7 @@ def evaluate(
     devices = devices_of(data)
     if not devices:
         raise DataError(f"suite {suite!r}: no row to score in {', '.join(map(str, data_dirs))}")
+    adapters = _adapters(adapter, release, devices)
     logger.info(
         "read %s: %s kernel rows, %s step rows; predicting", suite, f"{len(data.kernels):,}",
         f"{len(data.steps):,}",
@@ -115,12 +124,30 @@ def evaluate(
         predictor, samples, trees, lambda: _peer_ops(suite, data_dirs, data), recipe=recipe,
         trained=trained,
     )  # fmt: skip
+    for one in adapters:
+        scored = adapt_rows(scored, data, predictor, one)
     rows = scored.rows[scored.rows["scored"]] if len(scored.rows) else scored.rows
     return Evaluation(
         suite=suite, split=parts.name, checkpoint=release.name, scored=scored,
         groups=summarise(rows), summary=step_summary(rows),
         notes=(*left_out, *notes_of(samples, predictor, scored)),
+        adapter="; ".join(one.line for one in adapters) or None,
     )  # fmt: skip
+
+
+def _adapters(
+    adapter: str | Path | Adapter | None, release: Release, devices: Collection[str]
+) -> list[Adapter]:
+    if adapter is None:
+        return []
+    if adapter == AUTO:
+        places = [user_place(device, release.name) for device in sorted(devices)]
+        found = [load_adapter(place) for place in places if (place / CONFIG).is_file()]
+    else:
+        found = [load_adapter(adapter) if isinstance(adapter, str | Path) else adapter]
+    for one in found:
+        one.check_checkpoint(release.name, release.key)
+    return found
 
 
 def _recipe(release: Release) -> Recipe:

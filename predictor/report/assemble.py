@@ -38,6 +38,7 @@ def assemble(
     memory: MemoryReport,
     checkpoint: str,
     provenance: Mapping[str, str | None],
+    adapter: str | None = None,
 ) -> Estimate:
     """Put one program's prediction on one device into an `Estimate`.
 
@@ -51,6 +52,7 @@ def assemble(
         memory: peak memory by item.
         checkpoint: name of the trained network.
         provenance: versions and hashes to keep with the number.
+        adapter: what it was calibrated with.
     """
     step = prediction.step
     coverage = coverage_of(prediction)
@@ -59,6 +61,7 @@ def assemble(
         device=device,
         software=software,
         checkpoint=checkpoint,
+        adapter=adapter,
         step=StepTime(
             latency_us=step.latency_us,
             lower_us=step.lower_us,

@@ -1,0 +1,245 @@
+"""The adapter folder: `adapter.toml` (to read), `adapter.safetensors` (to apply).
+
+It belongs to one checkpoint and one device, both named with what tells them apart; nothing else
+takes it. This module owns the folder and its checks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.atomic import replacing_folder
+from predictor.calibrate.posterior import Posterior
+from predictor.calibrate.prior import Prior
+from predictor.calibrate.readings import KINDS
+from predictor.calibrate.terms import TERMS
+from predictor.errors import AdapterError
+from predictor.hardware.device import Device
+from predictor.version import code_version
+
+FORMAT_VERSION = 1
+CONFIG, WEIGHTS = "adapter.toml", "adapter.safetensors"
+MAX_BYTES = 200_000
+FOLDER_VARIABLE = "PREDICTOR_ADAPTERS"
+"""Environment variable that names the user's folder of adapters."""
+AUTO = "auto"
+"""Name that asks for the adapter of a device in the user's folder."""
+CORRECTIONS_HEAD: tuple[str, ...] = (
+    "# Factor on the time, and its spread (one standard deviation in log), by term that the rows",
+    "# tell of; adapter.safetensors holds what is applied.",
+    "[corrections]",
+)
+SHOWN_SD = 0.95
+"""A term whose spread is still so much of the prior's is not listed for reading."""
+_REMEDY = "fit it again with `predictor calibrate`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adapter:
+    """What a few measurements of a device say of a checkpoint's predictions for it."""
+
+    device: str
+    """Id of the device."""
+    device_facts: Mapping[str, Any]
+    """What was known of it: another device of the same id is refused."""
+    checkpoint: str
+    checkpoint_key: str
+    """Hash of the checkpoint's configuration and weights."""
+    posterior: Posterior
+    interval_scale: float
+    """Factor on the spread that the fit leaves, from devices held out."""
+    facts: Mapping[str, Any]
+    """Rows by kind, errors before and after by leave-one-out, noise."""
+    fitted_rows: NDArray[np.uint64]
+    """Hashes of the rows that it was fitted on: they prove nothing."""
+
+    @property
+    def rows(self) -> int:
+        """Rows that it was fitted on."""
+        return int(self.facts["rows"])
+
+    @property
+    def line(self) -> str:
+        """What it is, in one line."""
+        of = "step_" if self.facts["rows_step"] else ""
+        before, after = (
+            100 * float(self.facts[f"{of}error_{when}"]) for when in ("before", "after")
+        )
+        return (
+            f"calibrated for {self.device} on {self.rows} measured row"
+            f"{'' if self.rows == 1 else 's'}: leave-one-out error of "
+            f"{'steps' if of else 'kernels'} {before:.1f}% before, {after:.1f}% after"
+        )
+
+    def check_device(self, device: Device) -> bool:
+        """Whether it is for a device.
+
+        Raises:
+            AdapterError: the device has the same id and other facts.
+        """
+        if device.id != self.device:
+            return False
+        facts = device_facts(device)
+        if facts != self.device_facts:
+            names = sorted({*facts, *self.device_facts})
+            other = next(n for n in names if facts.get(n) != self.device_facts.get(n))
+            raise AdapterError(
+                f"the adapter of {self.device} was fitted where {other} = "
+                f"{self.device_facts.get(other)!r}, and here it is {facts.get(other)!r}: {_REMEDY}"
+            )
+        return True
+
+    def check_checkpoint(self, name: str, key: str) -> None:
+        """Refuse another checkpoint than its own.
+
+        Raises:
+            AdapterError: names both.
+        """
+        if key != self.checkpoint_key:
+            raise AdapterError(
+                f"the adapter of {self.device} belongs to checkpoint {self.checkpoint!r} "
+                f"({self.checkpoint_key[:12]}…), not to {name!r} ({key[:12]}…): give "
+                f"--checkpoint {self.checkpoint}, or {_REMEDY}"
+            )
+
+    def save(self, folder: Path) -> None:
+        """Write the folder, whole or not at all.
+
+        Raises:
+            AdapterError: the folder holds something else than an adapter.
+        """
+        from safetensors.numpy import save
+
+        if folder.exists() and any(folder.iterdir()) and not (folder / CONFIG).is_file():
+            raise AdapterError(f"{folder} holds something else than an adapter; give another --out")
+        found = self.posterior
+        data = save({
+            "active": found.active_A.astype(np.int64), "mean": found.mean_A,
+            "covariance": found.covariance_AA.astype(np.float32),
+            "prior_variance": found.prior.variance_T, "noise_variance": found.prior.noise_K,
+            "fitted_rows": self.fitted_rows,
+        })  # fmt: skip
+        text = self._config_text()
+        assert len(data) + len(text) < MAX_BYTES
+        with replacing_folder(folder) as fresh:
+            (fresh / WEIGHTS).write_bytes(data)
+            (fresh / CONFIG).write_text(text, encoding="utf-8")
+
+    def _config_text(self) -> str:
+        top = {
+            "format_version": FORMAT_VERSION, "code_version": code_version(),
+            "checkpoint": self.checkpoint, "checkpoint_key": self.checkpoint_key,
+            "device": self.device, "noise_scale": self.posterior.noise_scale,
+            "interval_scale": self.interval_scale,
+        }  # fmt: skip
+        lines = [f"{key} = {_toml(value)}" for key, value in top.items()]
+        for table, values in (("rows", self.facts), ("device_facts", self.device_facts)):
+            lines += ["", f"[{table}]", *(f"{k} = {_toml(v)}" for k, v in values.items())]
+        lines += ["", *CORRECTIONS_HEAD]
+        found = self.posterior
+        spread = np.sqrt(np.diag(found.covariance_AA))
+        prior = np.sqrt(found.prior.variance_T[found.active_A] * found.noise_scale)
+        order = np.argsort(spread / prior)
+        lines += [
+            f"{json.dumps(TERMS[found.active_A[i]])} = "
+            f"{{ factor = {np.exp(found.mean_A[i]):.4f}, spread = {spread[i]:.4f} }}"
+            for i in order if spread[i] < SHOWN_SD * prior[i]
+        ]  # fmt: skip
+        return "\n".join(lines) + "\n"
+
+
+def load_adapter(folder: str | Path) -> Adapter:
+    """Read and check an adapter folder.
+
+    Raises:
+        AdapterError: no such folder, a missing or damaged file, or another version.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    path = Path(folder)
+    for name in (CONFIG, WEIGHTS):
+        if not (path / name).is_file():
+            raise AdapterError(f"{path} is no adapter: it has no {name}; {_REMEDY}")
+    try:
+        config = tomllib.loads((path / CONFIG).read_text(encoding="utf-8"))
+        arrays = load((path / WEIGHTS).read_bytes())
+        if config["format_version"] != FORMAT_VERSION:
+            raise AdapterError(
+                f"{path}: format_version {config['format_version']!r}; this package reads "
+                f"{FORMAT_VERSION}: {_REMEDY}"
+            )
+        return _from_parts(config, arrays)
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise AdapterError(f"{path} is damaged ({error}); {_REMEDY}") from error
+
+
+def _from_parts(config: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Adapter:
+    active, terms, kinds = arrays["active"], len(TERMS), len(KINDS)
+    a = len(active)
+    shapes = {
+        "mean": (a,), "covariance": (a, a), "prior_variance": (terms,), "noise_variance": (kinds,)
+    }  # fmt: skip
+    for name, shape in shapes.items():
+        if arrays[name].shape != shape or not np.isfinite(arrays[name]).all():
+            raise ValueError(f"{name} is not {shape} finite numbers")
+    if a and not (active.min() >= 0 and active.max() < terms):
+        raise ValueError("a term that does not exist")
+    prior = Prior(
+        variance_T=arrays["prior_variance"].astype(np.float64),
+        noise_K=arrays["noise_variance"].astype(np.float64),
+    )
+    posterior = Posterior(
+        active_A=active.astype(np.int64), mean_A=arrays["mean"].astype(np.float64),
+        covariance_AA=arrays["covariance"].astype(np.float64), prior=prior,
+        noise_scale=float(config["noise_scale"]),
+    )  # fmt: skip
+    return Adapter(
+        device=str(config["device"]), device_facts=dict(config["device_facts"]),
+        checkpoint=str(config["checkpoint"]), checkpoint_key=str(config["checkpoint_key"]),
+        posterior=posterior, interval_scale=float(config["interval_scale"]),
+        facts=dict(config["rows"]), fitted_rows=arrays["fitted_rows"].astype(np.uint64),
+    )  # fmt: skip
+
+
+def device_facts(device: Device) -> dict[str, Any]:
+    """Known facts of a device that a prediction may read."""
+    names = (n for n in device.__dataclass_fields__ if n not in ("notes", "confidence"))
+    values = {name: getattr(device, name) for name in names}
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in values.items() if value is not None and value != ()
+    }  # fmt: skip
+
+
+def user_folder() -> Path:
+    """Where a user's adapters stand: `PREDICTOR_ADAPTERS`, else the system's place for data."""
+    named = os.environ.get(FOLDER_VARIABLE)
+    if named:
+        return Path(named)
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Application Support"
+    else:
+        base = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    return base / "predictor" / "adapters"
+
+
+def user_place(device: str, checkpoint: str) -> Path:
+    """Folder of a device's adapter to a checkpoint in the user's folder."""
+    return user_folder() / f"{device}@{checkpoint}"
+
+
+def _toml(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

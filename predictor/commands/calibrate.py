@@ -1,0 +1,56 @@
+"""`predictor calibrate`: a device adapter from a few measured rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from predictor.commands import options
+from predictor.commands.data import check_exists
+from predictor.commands.output import note, say
+
+
+def calibrate(
+    device: Annotated[
+        str, typer.Option("--device", metavar="ID|FILE", help="Catalogue name or device file.")
+    ],
+    rows: Annotated[
+        list[Path],
+        typer.Option(
+            "--rows", metavar="FILE", help="Measured rows (.parquet, .csv); may be repeated."
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", metavar="DIR", help="Folder to write; the user's own when not given."
+        ),
+    ] = None,
+    checkpoint: options.Checkpoint = options.CHECKPOINT_DEFAULT,
+) -> None:
+    """Fit a device's adapter on 1 to 1,000 measured kernels, ops inside steps or whole steps.
+
+    `--adapter DIR` of estimate, compare and evaluate then corrects what is predicted for that
+    device, and for no other.
+    """
+    from predictor.calibrate.adapter import user_place
+    from predictor.fit.adapting import fit_from_rows
+
+    check_exists(rows)
+    adapter = fit_from_rows(device, rows, checkpoint=checkpoint)
+    folder = user_place(adapter.device, adapter.checkpoint) if out is None else out
+    adapter.save(folder)
+    kinds = {"alone": "kernels alone", "kernel": "kernels inside steps", "step": "whole steps"}
+    counts = [
+        f"{adapter.facts[f'rows_{kind}']:,} {text}"
+        for kind, text in kinds.items() if adapter.facts[f"rows_{kind}"]
+    ]  # fmt: skip
+    say(f"{adapter.line} ({', '.join(counts)})")
+    note(f"wrote {folder}; use it with --adapter {'auto' if out is None else folder}")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command("calibrate")(calibrate)

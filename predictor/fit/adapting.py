@@ -1,0 +1,246 @@
+"""`predictor calibrate`: from a file of measured rows to an adapter of one device."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.calibrate.adapted import program_reading
+from predictor.calibrate.adapter import Adapter, device_facts
+from predictor.calibrate.posterior import Posterior, fit_adapter, leave_one_out
+from predictor.calibrate.prior import shipped_interval_scale, shipped_prior
+from predictor.calibrate.readings import KINDS, Readings, joined
+from predictor.checkpoint import DEFAULT_CHECKPOINT, load_release
+from predictor.errors import AdapterError, CaptureError, CostRuleError, UnknownTargetError
+from predictor.fit.model_samples import banks_of, in_bank, model_samples
+from predictor.fit.readings import kernel_readings, model_readings
+from predictor.fit.samples import kernel_samples
+from predictor.fit.software import software_of
+from predictor.hardware.catalogue import adopt_device, resolve_device
+from predictor.hardware.device import Device
+from predictor.lower.eager import lower_eager
+from predictor.nn.latency import LatencyPredictor, load_predictor
+from predictor.program import capture
+from predictor.traces.schema import KERNEL_COLUMNS, STEP_COLUMNS, Imported
+from predictor.traces.sources.own import own_bank, with_graphs
+from predictor.traces.sources.registry import read_source
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+logger = logging.getLogger(__name__)
+
+MOST_ROWS = 1000
+FLAGS_LEFT_OUT: tuple[str, ...] = (
+    "noisy", "other_load", "cold_cache", "several_kernels", "below_floor", "throttled",
+)  # fmt: skip
+FAR_OFF = 30.0
+"""Median ratio of measured and predicted from which the unit of the times is doubted."""
+MOSTLY = 0.5
+_PROVENANCE = ("row_id", "source", "file", "row", "licence", "part", "flag", "graph")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What a fit reads."""
+
+    readings: Readings
+    hashes: NDArray[np.uint64]
+    left_out: Counter[str]
+    """Rows that cannot be used, by reason."""
+
+
+def fit_from_rows(
+    device: str | Path | Device,
+    rows: Sequence[Path],
+    *,
+    checkpoint: str | Path = DEFAULT_CHECKPOINT,
+) -> Adapter:
+    """Fit a device's adapter on measured rows.
+
+    Args:
+        device: catalogue name, device file or a `Device`.
+        rows: files or folders in the columns of own rows (docs/data.md), or as `predictor measure`
+            writes them: kernels by themselves, kernels inside steps, whole steps.
+        checkpoint: what the adapter corrects.
+
+    Raises:
+        UnknownDeviceError: no such device.
+        AdapterError: no usable row, rows of another device, or times in another unit.
+        DataError, CheckpointError: as reading rows and checkpoints does.
+    """
+    release = load_release(checkpoint)
+    base = load_predictor(release)
+    described = resolve_device(device)
+    if isinstance(device, Path | Device) or device.lower().endswith(".toml"):
+        adopt_device(described)
+    data = read_source("rows", rows)
+    _check_device(data, described, rows)
+    measured = readings_of(data, base)
+    found = measured.readings
+    _check_readings(found, measured.left_out, described)
+    for reason, count in sorted(measured.left_out.items()):
+        logger.info("%s rows left out: %s", f"{count:,}", reason)
+    posterior = fit_adapter(found, shipped_prior())
+    return Adapter(
+        device=described.id, device_facts=device_facts(described), checkpoint=release.name,
+        checkpoint_key=release.key, posterior=posterior, fitted_rows=measured.hashes,
+        interval_scale=shipped_interval_scale(), facts=_facts(found, posterior),
+    )  # fmt: skip
+
+
+def readings_of(data: Imported, base: LatencyPredictor) -> Measured:
+    """Readings of the rows that a fit can use, `MOST_ROWS` at most: steps first."""
+    left_out: Counter[str] = Counter({f"import rule {k}": n for k, n in data.dropped.items()})
+    flagged = {t: getattr(data, t)["flag"].isin(FLAGS_LEFT_OUT) for t in ("kernels", "steps")}
+    for mask, table in ((flagged["kernels"], data.kernels), (flagged["steps"], data.steps)):
+        for flag, count in table["flag"][mask].value_counts().items():
+            left_out[f"flag {flag}"] += int(count)
+    kernels, steps = data.kernels[~flagged["kernels"]], data.steps[~flagged["steps"]]
+    steps = steps.iloc[:MOST_ROWS]
+    kernels = _at_most(kernels, MOST_ROWS - len(steps), left_out)
+    parts: list[Readings] = []
+    hashes: list[NDArray[np.uint64]] = []
+    if len(kernels):
+        samples = kernel_samples(kernels.reset_index(drop=True), base.networks.devices, left_out)
+        if len(samples.row_N):
+            parts.append(kernel_readings(base.networks, samples, base.learned))
+            hashes.append(row_hashes(kernels.iloc[samples.row_N], "kernels"))
+    if len(steps):
+        for part, rows in _steps(steps, base, left_out):
+            parts.append(part)
+            hashes.append(row_hashes(rows, "steps"))
+    if not parts:
+        return Measured(readings=_NOTHING, hashes=np.zeros(0, dtype=np.uint64), left_out=left_out)
+    return Measured(readings=joined(parts), hashes=np.concatenate(hashes), left_out=left_out)
+
+
+def _steps(
+    steps: pd.DataFrame, base: LatencyPredictor, left_out: Counter[str]
+) -> list[tuple[Readings, pd.DataFrame]]:
+    """Readings of whole steps: those of a graph bank together, the others captured one by one."""
+    own = with_graphs(steps.assign(source="own", graph=""), own_bank())
+    named = steps["graph"] == ""
+    steps = steps.assign(
+        source=steps["source"].mask(named & (own["graph"] != ""), "own"),
+        graph=steps["graph"].mask(named, own["graph"]),
+    )
+    banked = in_bank(steps, banks_of(steps))
+    found: list[tuple[Readings, pd.DataFrame]] = []
+    if banked.any():
+        rows = steps[banked]
+        depth = base.networks.message_layers
+        models = model_samples(rows, banks_of(rows), base.networks.devices, depth, left_out)
+        if models is not None:
+            found.append((model_readings(base.networks, models, base.learned), models.rows))
+    for at in np.flatnonzero(~banked).tolist():
+        row = steps.iloc[at : at + 1]
+        reading = _captured(row.to_dict("records")[0], base, left_out)
+        if reading is not None:
+            found.append((reading, row))
+    return found
+
+
+def _captured(
+    row: Mapping[Any, Any], base: LatencyPredictor, left_out: Counter[str]
+) -> Readings | None:
+    """The reading of a step whose program a name tells; None where it does not."""
+    if row["execution"] == "compiled":
+        left_out["compiled step without a graph"] += 1
+        return None
+    batch, seq = (int(row[k]) if np.isfinite(row[k]) else None for k in ("batch", "seq"))
+    try:
+        graph = capture(
+            str(row["model"]), mode=row["mode"], dtype=row["dtype"], batch=batch, seq=seq
+        )
+        kernels = lower_eager(graph, allow_opaque=False)
+    except (UnknownTargetError, CaptureError, CostRuleError) as error:
+        left_out[f"step of a program that cannot be captured ({type(error).__name__})"] += 1
+        return None
+    reading = program_reading(base, kernels, resolve_device(str(row["device"])), software_of(row))
+    return replace(reading, log_measured_N=np.log([float(row["latency_us"])]))
+
+
+def row_hashes(rows: pd.DataFrame, table: str) -> NDArray[np.uint64]:
+    """(N,) what tells a measured row from another, wherever it is read from."""
+    import pandas as pd
+
+    columns = KERNEL_COLUMNS if table == "kernels" else STEP_COLUMNS
+    names = [c for c in columns if c not in _PROVENANCE]
+    return np.asarray(pd.util.hash_pandas_object(rows[names], index=False), dtype=np.uint64)
+
+
+def _at_most(kernels: pd.DataFrame, most: int, left_out: Counter[str]) -> pd.DataFrame:
+    """So many kernels, those whose hashes are smallest."""
+    if len(kernels) <= most:
+        return kernels
+    left_out[f"more than {MOST_ROWS} rows"] += len(kernels) - most
+    order = np.argsort(row_hashes(kernels, "kernels"), kind="stable")
+    return kernels.iloc[np.sort(order[:most])]
+
+
+def _check_device(data: Imported, device: Device, rows: Sequence[Path]) -> None:
+    names = sorted({*data.kernels["device"], *data.steps["device"]})
+    if names and names != [device.id]:
+        raise AdapterError(
+            f"{', '.join(map(str, rows))}: rows of {', '.join(names)}, and the adapter is for "
+            f"{device.id}; give rows of that device alone, or name the other with --device"
+        )
+
+
+def _check_readings(found: Readings, left_out: Counter[str], device: Device) -> None:
+    below = left_out["flag below_floor"]
+    if below > MOSTLY * (len(found) + below):
+        raise AdapterError(
+            f"{below} of {len(found) + below} rows are faster than {device.id} can be: are the "
+            "times microseconds, and is it the device?"
+        )
+    if not len(found):
+        why = "; ".join(f"{n} {reason}" for reason, n in sorted(left_out.items())) or "none given"
+        raise AdapterError(
+            f"no measured row of {device.id} can be used ({why}); at least one is needed: "
+            "measure kernels or whole steps with `predictor measure`"
+        )
+    middle = float(np.median(found.log_ratio_N))
+    if abs(middle) > np.log(FAR_OFF):
+        raise AdapterError(
+            f"the measured times are {np.exp(abs(middle)):,.0f} times "
+            f"{'longer' if middle > 0 else 'shorter'} than predicted for {device.id} (median of "
+            f"{len(found)} rows): times are microseconds (`latency_us`); check their unit and the "
+            "device"
+        )
+
+
+def _facts(found: Readings, posterior: Posterior) -> dict[str, Any]:
+    """What the adapter's file tells of its rows."""
+    before, after = (
+        np.abs(np.exp(-ratio) - 1.0)
+        for ratio in (found.log_ratio_N, leave_one_out(posterior, found))
+    )
+    facts: dict[str, Any] = {"rows": len(found)}
+    for i, kind in enumerate(KINDS):
+        facts[f"rows_{kind}"] = int((found.kind_N == i).sum())
+    facts |= {"error_before": float(before.mean()), "error_after": float(after.mean())}
+    steps = found.kind_N == KINDS.index("step")
+    if steps.any():
+        facts |= {
+            "step_error_before": float(before[steps].mean()),
+            "step_error_after": float(after[steps].mean()),
+        }
+    noise = np.sqrt(posterior.prior.noise_K * posterior.noise_scale)
+    return facts | {f"noise_{kind}": float(s) for kind, s in zip(KINDS, noise, strict=True)}
+
+
+_NOTHING = Readings(
+    log_predicted_N=np.zeros(0), log_measured_N=np.zeros(0), kind_N=np.zeros(0, dtype=np.int64),
+    start_N=np.zeros(1, dtype=np.int64), part_us_P=np.zeros(0),
+    part_PT=np.zeros((0, 0), dtype=np.float32), host_us_N=np.zeros(0), sharpness_N=np.zeros(0),
+    row_NT=np.zeros((0, 0), dtype=np.float32), host_term=0,
+)  # fmt: skip

@@ -1,0 +1,215 @@
+"""Adapters from rows: what they change, what they leave alone to the last bit, what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import predictor
+from predictor import api, cli
+from predictor.calibrate.adapter import CONFIG, MAX_BYTES, Adapter, load_adapter
+from predictor.errors import AdapterError, UnknownDeviceError
+from predictor.fit.adapting import fit_from_rows, row_hashes
+from predictor.graph.ir import OpGraph
+from predictor.hardware.catalogue import resolve_device
+from predictor.traces.sources.registry import read_source
+
+CHECKPOINT = "neusight-protocol-v1"
+"""The smallest one shipped; it never saw the L4."""
+DEVICE, OTHERS = "nvidia-l4", ("nvidia-t4", "nvidia-h100-sxm-80gb")
+SLOWER = 1.5
+
+
+@pytest.fixture(scope="module")
+def network() -> api.Predictor:
+    return api.load(CHECKPOINT)
+
+
+@pytest.fixture(scope="module")
+def program() -> OpGraph:
+    """Two matrix products and what lies between, inference."""
+    module = torch.nn.Sequential(
+        torch.nn.Linear(1024, 4096), torch.nn.ReLU(), torch.nn.Linear(4096, 1024)
+    )
+    return api.capture(module, torch.empty(2048, 1024))
+
+
+def csv_of(folder: Path, rows: pd.DataFrame, name: str = "rows.csv") -> Path:
+    path = folder / name
+    rows.to_csv(path, index=False)
+    return path
+
+
+def products(times_us: list[float], device: str = DEVICE) -> pd.DataFrame:
+    """Matrix products of growing size with the times given."""
+    sizes = 512 * np.arange(1, len(times_us) + 1)
+    return pd.DataFrame({
+        "device": device, "op": "linear", "batch": 1, "m": sizes, "n": 2048, "k": 1024,
+        "dtype": "fp32", "context": "device", "latency_us": times_us,
+    })  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def slow_rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve products, each `SLOWER` times as long as the checkpoint says."""
+    from predictor.fit.adapting import readings_of
+
+    folder = tmp_path_factory.mktemp("rows")
+    first = csv_of(folder, products([1000.0] * 12))
+    found = readings_of(read_source("rows", [first]), api.load(CHECKPOINT))
+    predicted = np.exp(found.readings.log_predicted_N)
+    return csv_of(folder, products([float(SLOWER * t) for t in predicted]))
+
+
+@pytest.fixture(scope="module")
+def adapter(slow_rows: Path) -> Adapter:
+    return fit_from_rows(DEVICE, [slow_rows], checkpoint=CHECKPOINT)
+
+
+def test_a_device_slower_than_predicted_is_predicted_slower(
+    adapter: Adapter, network: api.Predictor, program: OpGraph
+) -> None:
+    plain, own = (
+        api.estimate(program, device=DEVICE, checkpoint=network, adapter=a) for a in (None, adapter)
+    )
+    ratio = own.prediction.kernel_us / plain.prediction.kernel_us
+    product = np.array([k.op == "linear" for k in plain.graph.kernels])
+    assert ratio[product] == pytest.approx(SLOWER, rel=0.08)
+    assert 0.9 <= ratio[~product].max() < 1.3  # no row told of the kernel between them
+    assert own.latency_us > 1.2 * plain.latency_us
+    assert own.adapter is not None and own.to_json()["adapter"] == adapter.line
+    assert adapter.line in own.warnings
+
+    def width(one: api.Estimate) -> float:
+        return float(np.log(one.step.upper_us / one.step.lower_us))
+
+    assert width(own) < width(plain)
+    assert own.step.lower_us <= own.latency_us <= own.step.upper_us
+
+
+@pytest.mark.parametrize("device", OTHERS)
+def test_other_devices_stay_as_they_are_to_the_last_bit(
+    device: str, adapter: Adapter, network: api.Predictor, program: OpGraph
+) -> None:
+    plain = api.compare(program, devices=[device], checkpoint=network)
+    both = api.compare(program, devices=[DEVICE, device], checkpoint=network, adapter=adapter)
+    before, after = plain.estimates[0].prediction, both.estimates[1].prediction
+    for name in ("kernel_us", "kernel_lower_us", "kernel_upper_us"):
+        assert getattr(before, name).tobytes() == getattr(after, name).tobytes()
+    assert (before.step, before.phases) == (after.step, after.phases)
+
+
+def test_errors_before_and_after_are_told(adapter: Adapter) -> None:
+    facts = adapter.facts
+    assert facts["rows"] == facts["rows_kernel"] == 12
+    assert facts["error_before"] == pytest.approx(1 - 1 / SLOWER, rel=1e-3)
+    assert facts["error_after"] < 0.05
+
+
+def test_the_folder_holds_all_of_it(adapter: Adapter, tmp_path: Path) -> None:
+    adapter.save(tmp_path / "a")
+    again = load_adapter(tmp_path / "a")
+    assert again.line == adapter.line
+    assert again.posterior.weights_T().tobytes() == adapter.posterior.weights_T().tobytes()
+    assert again.device_facts == adapter.device_facts
+    assert again.check_device(resolve_device(DEVICE))
+    assert sum(f.stat().st_size for f in (tmp_path / "a").iterdir()) < MAX_BYTES
+    text = (tmp_path / "a" / CONFIG).read_text(encoding="utf-8")
+    assert "class matmul" in text and CHECKPOINT in text
+    adapter.save(tmp_path / "a")  # its own folder is replaced
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "mine.txt").write_text("keep")
+    with pytest.raises(AdapterError, match="something else"):
+        adapter.save(tmp_path / "b")
+
+
+@pytest.mark.parametrize("damage", ["weights", "config", "version", "missing"])
+def test_a_damaged_folder_is_refused(damage: str, adapter: Adapter, tmp_path: Path) -> None:
+    folder = tmp_path / "a"
+    adapter.save(folder)
+    config = folder / CONFIG
+    if damage == "weights":
+        (folder / "adapter.safetensors").write_bytes(b"nothing")
+    elif damage == "config":
+        config.write_text("device = ")
+    elif damage == "version":
+        config.write_text(config.read_text().replace("format_version = 1", "format_version = 9"))
+    else:
+        config.unlink()
+    with pytest.raises(AdapterError, match="predictor calibrate"):
+        load_adapter(folder)
+
+
+def test_another_checkpoint_or_other_facts_are_refused(
+    adapter: Adapter, network: api.Predictor, program: OpGraph
+) -> None:
+    other = replace(adapter, checkpoint_key="0" * 64)
+    with pytest.raises(AdapterError, match="belongs to checkpoint"):
+        api.estimate(program, device=DEVICE, checkpoint=network, adapter=other)
+    wider = replace(resolve_device(DEVICE), memory_bw_gbps=900.0)
+    with pytest.raises(AdapterError, match="memory_bw_gbps"):
+        api.estimate(program, device=wider, checkpoint=network, adapter=adapter)
+    with pytest.raises(AdapterError, match="none of the devices is"):
+        api.estimate(program, device="nvidia-t4", checkpoint=network, adapter=adapter)
+
+
+def test_rows_that_no_adapter_can_be_fitted_on(tmp_path: Path, slow_rows: Path) -> None:
+    with pytest.raises(UnknownDeviceError):
+        fit_from_rows("nvidia-nothing", [slow_rows], checkpoint=CHECKPOINT)
+    mixed = pd.concat([products([100.0] * 3), products([100.0] * 3, "nvidia-t4")])
+    with pytest.raises(AdapterError, match="nvidia-l4, nvidia-t4"):
+        fit_from_rows(DEVICE, [csv_of(tmp_path, mixed)], checkpoint=CHECKPOINT)
+    with pytest.raises(AdapterError, match="nvidia-t4"):
+        fit_from_rows("nvidia-t4", [slow_rows], checkpoint=CHECKPOINT)
+    good = pd.read_csv(slow_rows)
+    for factor in (1e3, 1e-3):  # nanoseconds, milliseconds
+        times = csv_of(tmp_path, good.assign(latency_us=good["latency_us"] * factor), "u.csv")
+        with pytest.raises(AdapterError, match="microseconds"):
+            fit_from_rows(DEVICE, [times], checkpoint=CHECKPOINT)
+    noisy = csv_of(tmp_path, good.assign(flag="noisy"), "n.csv")
+    with pytest.raises(AdapterError, match="at least one is needed"):
+        fit_from_rows(DEVICE, [noisy], checkpoint=CHECKPOINT)
+
+
+def test_one_row_is_enough_and_steps_count_too(tmp_path: Path) -> None:
+    step = pd.DataFrame({
+        "device": [DEVICE], "model": "resnet-18", "mode": "infer", "batch": 8, "dtype": "fp32",
+        "measure": "wall", "latency_us": 30_000.0,
+    })  # fmt: skip
+    found = fit_from_rows(DEVICE, [csv_of(tmp_path, step)], checkpoint=CHECKPOINT)
+    assert found.facts["rows_step"] == 1
+    assert found.facts["step_error_before"] > 0
+
+
+def test_a_row_is_known_again_wherever_it_is_read_from(slow_rows: Path, adapter: Adapter) -> None:
+    rows = read_source("rows", [slow_rows]).kernels
+    assert set(row_hashes(rows, "kernels")) == set(adapter.fitted_rows)
+    other = rows.assign(latency_us=rows["latency_us"] + 1)
+    assert not set(row_hashes(other, "kernels")) & set(adapter.fitted_rows)
+
+
+def test_the_command_writes_to_the_users_folder_and_auto_finds_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    slow_rows: Path,
+    network: api.Predictor,
+    program: OpGraph,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("PREDICTOR_ADAPTERS", str(tmp_path))
+    call = ["calibrate", "--device", DEVICE, "--rows", str(slow_rows), "--checkpoint", CHECKPOINT]
+    with pytest.raises(SystemExit) as ended:
+        cli.main(call)
+    assert ended.value.code == 0
+    assert "calibrated for nvidia-l4 on 12 measured rows" in capsys.readouterr().out
+    assert [p.name for p in tmp_path.iterdir()] == [f"{DEVICE}@{CHECKPOINT}"]
+    plain = api.estimate(program, device=DEVICE, checkpoint=network)
+    assert plain.adapter is None  # found only when asked for
+    assert predictor.estimate(program, device=DEVICE, checkpoint=network, adapter="auto").adapter
+    other = predictor.estimate(program, device="nvidia-t4", checkpoint=network, adapter="auto")
+    assert other.adapter is None
