@@ -19,6 +19,7 @@ from predictor.commands import (
     estimates,
     later,
     measure,
+    transfer,
     tune,
 )
 from predictor.errors import PredictorError
@@ -44,7 +45,9 @@ def _options(
     """Latency of an ML program on an accelerator you do not have."""
 
 
-for family in (estimates, devices, data, data_stats, tune, measure, calibrate, later):
+for family in (
+    estimates, devices, data, data_stats, tune, measure, calibrate, transfer, later,
+):  # fmt: skip
     family.register(app)
 
 

@@ -310,8 +310,8 @@ def test_flags_that_do_not_work_yet(
 @pytest.mark.parametrize(
     "call",
     [
-        "plan gpt2 --device nvidia-t4 --gpus 8", "measure gpt2 --suggest 5 --out rows.parquet",
-        "transfer-report --data d", "estimate gpt2 --device nvidia-t4 --dtype fp8",
+        "plan gpt2 --device nvidia-t4 --gpus 8", "measure gpt2 --compile --out rows.parquet",
+        "estimate gpt2 --device nvidia-t4 --dtype fp8",
         *(f"evaluate {suite} --data d" for suite in LATER_SOURCES),
         *(f"import {source} d --out o" for source in LATER_SOURCES),
     ],

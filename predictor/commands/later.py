@@ -17,8 +17,6 @@ INSTEAD: Mapping[str, str] = {
     "--html": "--json FILE writes every number, and notebooks show an estimate as HTML",
     "--perfetto": "--json FILE writes every kernel group",
     "plan": "`predictor estimate` and `predictor compare` work on one device",
-    "--suggest": "--kernels GRID measures a grid of your choice",
-    "transfer-report": "`predictor evaluate neusight --data DIR` scores unseen devices",
 }
 """What to use instead, by command or flag."""
 
@@ -26,7 +24,6 @@ _Rest = Annotated[list[str] | None, typer.Argument(hidden=True)]
 _ANY = {"allow_extra_args": True, "ignore_unknown_options": True}
 _COMMANDS: Mapping[str, str] = {
     "plan": "rank parallel plans for several devices",
-    "transfer-report": "how predictions carry over to unseen devices",
 }
 
 

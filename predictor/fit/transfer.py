@@ -103,7 +103,7 @@ def transfer_report(
         train_folds(path, data_dirs, run, overrides or {}, sources, progress=progress)
     networks = [*(of_run(run) if run is not None else ())]
     networks += [of_checkpoint(name) for name in checkpoints]
-    told = {"networks": [n.name for n in networks], "plan": asdict(plan)}
+    told = {"networks": [[n.name, n.fold] for n in networks], "plan": asdict(plan)}
     claim_folder(out / CURVES, told, {"devices": sorted(devices)}, "report")
     scores: list[Score] = []
     notes: list[str] = []
@@ -115,7 +115,8 @@ def transfer_report(
     if not scores:
         raise DataError("no device of these suites was held out of these networks")
     for unseen in networks:
-        scored = sorted({s["device"] for s in scores if s["network"] == unseen.name})
+        own = [s for s in scores if (s["network"], s["fold"]) == (unseen.name, unseen.fold)]
+        scored = sorted({s["device"] for s in own})
         for device in scored:
             if seen := unseen.twins_seen(device):
                 notes.append(f"{unseen.name}: {device} has a twin that trained: {', '.join(seen)}")
@@ -190,7 +191,7 @@ class _SourceCurves:
                 rows=[r for r in rows if r is not None],
                 proxies=proxies_of(proxy_rows(self._rows(), suite, flags), device),
             )
-        logger.info("%s: %s, by %s", suite.name, device, unseen.name)
+        logger.info("%s: %s", suite.name, device)
         return curves(suite, evidence, target, elsewhere, unseen, shipped_prior(), self.plan)
 
     def _of(

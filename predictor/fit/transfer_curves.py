@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.calibrate.posterior import apply, fit_adapter, variance_before
-from predictor.calibrate.prior import Prior
+from predictor.calibrate.prior import Prior, shipped_interval_scale
 from predictor.calibrate.readings import Readings
 from predictor.fit.transfer_baselines import Proxy, ProxyPredictor, flops_law, log_work
 from predictor.fit.transfer_draws import BUDGETS, DRAWS, Draw, draw
@@ -104,7 +104,7 @@ def curves(
         )  # fmt: skip
         facts = {
             "suite": suite.name, "device": target.device, "setting": setting,
-            "network": unseen.name, "rows": len(at_N),
+            "network": unseen.name, "fold": unseen.fold, "rows": len(at_N),
         }  # fmt: skip
         found += [{**facts, **score} for score in pool.scores()]
     return found
@@ -166,7 +166,7 @@ class _Pool:
             measured = self.known.take(self.evidence_N[drawn.index_K])
             factor_S, variance_S = apply(fit_adapter(measured, self.prior), asked)
         log_us_S = asked.log_predicted_N + factor_S
-        half_S = LEVEL_DEVIATIONS * np.sqrt(variance_S)
+        half_S = LEVEL_DEVIATIONS * shipped_interval_scale() * np.sqrt(variance_S)
         covered = np.abs(asked.log_measured_N - log_us_S) <= half_S
         return {
             "method": OURS, **errors(log_us_S, asked.log_measured_N),

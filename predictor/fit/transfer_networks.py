@@ -43,6 +43,8 @@ class UnseenNetworks:
     """A trained model, and which devices it never saw."""
 
     name: str
+    fold: str
+    """What was held out of it, in a run; empty of a checkpoint."""
     networks: KernelModel
     recipe: Recipe
     learned: frozenset[Entry] | None
@@ -69,7 +71,8 @@ def of_checkpoint(checkpoint: str) -> UnseenNetworks:
     release = load_release(checkpoint)
     predictor = load_predictor(release)
     return UnseenNetworks(
-        name=release.name, networks=predictor.networks, learned=frozenset(predictor.learned),
+        name=release.name, fold="", networks=predictor.networks,
+        learned=frozenset(predictor.learned),
         recipe=recipe_of(release.config["training"], f"checkpoint {release.name!r}, training"),
         seen=frozenset(predictor.networks.devices), held=None,
     )  # fmt: skip
@@ -109,8 +112,8 @@ def of_run(run: Path) -> list[UnseenNetworks]:
             )
         out.append(
             UnseenNetworks(
-                name=f"{recipe.name}, without {fold.name}", networks=fold_networks(recipe, fitted),
-                recipe=recipe, learned=None, seen=frozenset(fold.devices),
+                name=f"folds of {recipe.name}", fold=fold.name, recipe=recipe, learned=None,
+                networks=fold_networks(recipe, fitted), seen=frozenset(fold.devices),
                 held=frozenset(fold.held_devices),
             )
         )  # fmt: skip
