@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 BANK_SOURCES = ("timm", "gptbench", "own")
 """Sources whose graphs come with the library."""
+MODEL_ROWS = 256
+"""Whole models that are predicted at a time."""
 KINDS_OF_TRAFFIC = 128
 """More than the shares of traffic (in sixtieths) that fusion can leave, twice."""
 GROUP = ("device", "dtype", "execution", "format", "framework_version")

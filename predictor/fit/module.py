@@ -18,7 +18,7 @@ from predictor.fit.model_samples import ModelSamples, batch_of
 from predictor.fit.recipe import Recipe
 from predictor.fit.samples import KernelSamples
 from predictor.fit.step_kernels import of_models, of_steps, training_summaries
-from predictor.fit.step_samples import StepSamples
+from predictor.fit.step_samples import StepSamples, op_device_us
 from predictor.nn.composition import device_us, step_us
 from predictor.nn.correction import summaries
 from predictor.nn.latency_net import LatencyNet, NetConfig
@@ -274,12 +274,6 @@ def step_log_ratio(
         x_NF, device_N = shown(x_NF, device_N, steps.graph_N)
     out: Tensor = net(x_NF, steps.token_N, edge_index, device_N, isolated_N)
     return out
-
-
-def op_device_us(steps: StepSamples, kernel_us_N: Tensor) -> Tensor:
-    """(R,) device time of each op label: the sum over its kernels."""
-    out_R = torch.zeros(len(steps.op_us_R))
-    return out_R.index_add(0, steps.label_K, kernel_us_N[steps.kernel_K])
 
 
 def op_measured_us(net: LatencyNet, steps: StepSamples, log_ratio_N3: Tensor) -> Tensor:

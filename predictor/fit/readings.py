@@ -28,11 +28,9 @@ from predictor.calibrate.terms import (
 from predictor.features.columns import COLUMNS
 from predictor.features.roofline import LAUNCH_US
 from predictor.fit.coverage import Coverage
-from predictor.fit.model_samples import ModelSamples, batch_of
-from predictor.fit.module import op_device_us
-from predictor.fit.samples import KernelSamples
-from predictor.fit.scoring import KERNEL_ROWS, MODEL_ROWS
-from predictor.fit.step_samples import StepSamples
+from predictor.fit.model_samples import MODEL_ROWS, ModelSamples, batch_of
+from predictor.fit.samples import KERNEL_ROWS, KernelSamples
+from predictor.fit.step_samples import StepSamples, op_device_us
 from predictor.graph.ops import TOKENS
 from predictor.nn.composition import STEP_SHARPNESS
 from predictor.nn.kernel_model import KernelModel

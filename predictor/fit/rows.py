@@ -35,7 +35,6 @@ from predictor.fit.baselines import BoostedTrees
 from predictor.fit.coverage import outside_of
 from predictor.fit.crossval import NODE_OP_CLASS
 from predictor.fit.interval_facts import device_kinds
-from predictor.fit.module import op_device_us
 from predictor.fit.recipe import Recipe
 from predictor.fit.scoring import score_kernels, score_steps
 from predictor.fit.step_rows import (
@@ -44,7 +43,7 @@ from predictor.fit.step_rows import (
     scorable_steps,
     steps_without_prediction,
 )
-from predictor.fit.step_samples import StepSamples
+from predictor.fit.step_samples import StepSamples, op_device_us
 from predictor.fit.suite import Suite, Trained, kernels_to_learn_from, steps_to_learn_from
 from predictor.graph.ops import OPS
 from predictor.nn.interval_scales import kernel_levels, widened

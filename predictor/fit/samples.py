@@ -32,6 +32,8 @@ KERNEL_GROUP = (
     "library", "scheme", "routing",
 )  # fmt: skip
 """Columns that decide device and software of a kernel row."""
+KERNEL_ROWS = 65_536
+"""Kernels that are predicted at a time: memory stays bounded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from predictor.fit.coverage import Outside
-from predictor.fit.model_samples import ModelSamples, batch_of
-from predictor.fit.module import op_device_us, phase_us
-from predictor.fit.samples import KernelSamples, NodeSamples
+from predictor.fit.model_samples import MODEL_ROWS, ModelSamples, batch_of
+from predictor.fit.module import phase_us
+from predictor.fit.samples import KERNEL_ROWS, KernelSamples, NodeSamples
 from predictor.fit.step_kernels import of_models, of_steps
-from predictor.fit.step_samples import StepSamples
+from predictor.fit.step_samples import StepSamples, op_device_us
 from predictor.nn.composition import device_us, step_us
 from predictor.nn.kernel_model import KernelModel
 from predictor.nn.learned import Entry, Measured
@@ -28,10 +28,6 @@ NOTHING: Mapping[str, float] = {
     "learned": 1.0, "in_distribution": 1.0, "outside": 0.0, "transferred": 0.0,
 }  # fmt: skip
 """Shares of no time at all, by column."""
-KERNEL_ROWS = 65_536
-"""Kernels that are predicted at a time: memory stays bounded."""
-MODEL_ROWS = 256
-"""Whole models that are predicted at a time."""
 
 
 def score_kernels(

@@ -58,6 +58,12 @@ class StepSamples(NodeSamples):
         return int(self.forward_us_G.shape[0])
 
 
+def op_device_us(steps: StepSamples, kernel_us_N: Tensor) -> Tensor:
+    """(R,) device time of each op label: the sum over its kernels."""
+    out_R = torch.zeros(len(steps.op_us_R))
+    return out_R.index_add(0, steps.label_K, kernel_us_N[steps.kernel_K])
+
+
 def featurise(table: KernelTable, device_id: str, source: str) -> NodeFeatures:
     """Features of a table on a catalogue device under a source's software context."""
     return node_features(table, resolve_device(device_id), SOURCE_SOFTWARE[source])

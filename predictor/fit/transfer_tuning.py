@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from predictor.fit.model_samples import ModelSamples
-from predictor.fit.module import model_us, op_device_us, phase_us, step_log_ratio
+from predictor.fit.module import model_us, phase_us, step_log_ratio
 from predictor.fit.samples import KernelSamples
+from predictor.fit.step_samples import op_device_us
 from predictor.fit.transfer_rows import DeviceRows, index_tensor
 from predictor.nn.ensemble import Ensemble
 from predictor.nn.latency_net import LatencyNet
