@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from typer.testing import CliRunner
 from predictor.cli import _run, app
 from predictor.traces.measure.bandwidth import Bandwidth
 from predictor.traces.measure.conditions import Load
-from predictor.traces.measure.grid import read_grid
+from predictor.traces.measure.grid import Point, read_grid
+from predictor.traces.measure.plan import Plan, Planned, PlannedFor, PlannedProgram
 from predictor.traces.merge import merged
 from predictor.traces.sources.rows import parts
 
@@ -165,7 +167,7 @@ def test_a_busy_machine_is_told_at_the_start_and_at_the_end(at_hand, monkeypatch
 
 def test_the_page_tells_every_option_and_flag():
     shown = CliRunner().invoke(app, ["measure", "--help"], env={"COLUMNS": "200"}).output
-    options = set(re.findall(r"--[a-z0-9]+", shown)) - {"--help", "--compile", "--suggest"}
+    options = set(re.findall(r"--[a-z0-9]+", shown)) - {"--help", "--compile"}
     assert options <= set(re.findall(r"--[a-z0-9]+", PAGE))
     for flag in ("other_load", "noisy", "cold_cache", "several_kernels"):
         assert f"| `{flag}` |" in PAGE
@@ -199,3 +201,35 @@ def test_a_processor_keeps_its_description_in_a_folder(at_hand, capsys, monkeypa
     assert files[0].read_text() == files[1].read_text()
     assert next(rates).gbps == 21.0  # measured once
     assert len(merged(parts(at_hand / "mine")).kernels) == 2
+
+
+def test_a_plan_is_measured_steps_first_and_its_rows_import(at_hand, capsys):
+    (at_hand / "mine.py").write_text(PROGRAM)
+    fast = ("--threads", "1", "--seconds", "0.001")
+    (at_hand / "grid.csv").write_text("kind,dtype,numel\nadd,fp32,4096\n")
+    call("measure", "--kernels", "grid.csv", "--out", "mine/first.parquet", *fast, capsys=capsys)
+    device = str(merged(parts(at_hand / "mine")).kernels["device"][0])
+    plan = Plan(
+        device=device, checkpoint="base-v2",
+        targets=(PlannedFor(target="t", predicted_us=1.0, factor_before=2.0, factor_after=1.5),),
+        measurements=(
+            Planned(what=Point(kind="add", dtype="fp32", sizes={"numel": 4096}), seconds=1.0,
+                    factor=1.8),
+            Planned(what=PlannedProgram(target="mine.py:program"), seconds=1.0, factor=1.5),
+            Planned(what=PlannedProgram(target="mine.py:missing"), seconds=1.0, factor=1.5),
+        ),
+    )  # fmt: skip
+    plan.write(at_hand / "plan.json")
+    out = ("--out", "planned/rows.parquet")
+    status, text, err = call("measure", "--plan", "plan.json", *out, *fast, capsys=capsys)
+    assert status == 0, err
+    assert "1 row of 2 points" in text and "1 of 1 kernel alone" in text
+    data = merged(parts(at_hand / "planned"))
+    assert list(data.steps["model"]) == ["mine.py:program"]
+    assert (data.kernels["context"] == "isolated").sum() == 1  # inside a step: on a quiet machine
+    plan = replace(plan, device="nvidia-t4")
+    plan.write(at_hand / "other.json")
+    status, _, err = call("measure", "--plan", "other.json", "--out", "o/rows.parquet", *fast,
+                          capsys=capsys)  # fmt: skip
+    assert status == 2 and "the plan is for nvidia-t4" in err
+    assert not (at_hand / "o" / "rows.parquet").exists()

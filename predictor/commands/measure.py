@@ -14,7 +14,12 @@ from predictor.commands.measure_text import step_text
 from predictor.commands.output import check_files, note, prints_aside, say
 from predictor.errors import DataError
 
-_Device = Annotated[str, typer.Option("--device", metavar="cpu|cuda", help="What is measured.")]
+_Device = Annotated[
+    str,
+    typer.Option(
+        "--device", metavar="cpu|cuda|ID", help="What is measured; a plan alone may be for any ID."
+    ),
+]
 
 
 def measure(
@@ -59,27 +64,59 @@ def measure(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the rows that FILE holds.")
     ] = False,
-    suggest: Annotated[int | None, typer.Option(metavar="N", help="Not yet.")] = None,
+    suggest: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Choose the N measurements that tell most of the programs given by --for: "
+            "--out plan.json writes the plan, --out rows.parquet measures it too.",
+        ),
+    ] = None,
+    for_: Annotated[
+        list[str] | None,
+        typer.Option("--for", metavar="TARGET", help="A program to be predicted; repeatable."),
+    ] = None,
+    plan: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Measure what a plan (.json) asks for.")
+    ] = None,
+    checkpoint: options.Checkpoint = options.CHECKPOINT_DEFAULT,
     compile_: options.Compile = False,
 ) -> None:
-    """Measure kernels of a grid, or a whole program with the kernels inside its step."""
-    refuse_given(suggest=suggest, compile=compile_)
+    """Measure kernels of a grid, a whole program with the kernels inside its step, or a plan."""
+    refuse_given(compile=compile_)
     check_files(out=out)
-    if (target is None) == (kernels is None):
-        raise typer.BadParameter("give a program (TARGET) or a grid of kernels (--kernels)")
+    ways = {"a program (TARGET)": target, "a grid of kernels (--kernels)": kernels,
+            "--suggest N --for TARGET": suggest, "a plan (--plan)": plan}  # fmt: skip
+    if sum(way is not None for way in ways.values()) != 1:
+        raise typer.BadParameter(f"give one of: {', '.join(ways)}")
+    if (suggest is None) != (not for_):
+        raise typer.BadParameter("--suggest N and --for TARGET belong together")
+    sizes = {"mode": options.mode_of(train), "batch": batch, "seq": seq, "dtype": dtype,
+             "optimizer": optimizer}  # fmt: skip
+    planned_only = suggest is not None and out.suffix == ".json"
+    if planned_only:
+        from predictor.commands.suggest import suggested
+
+        assert suggest is not None and for_ is not None
+        suggested(for_, sizes, out, device=device, name=name, threads=threads, tf32=tf32,
+                  checkpoint=checkpoint, most=suggest, minutes=minutes)  # fmt: skip
+        return
     if out.suffix != ".parquet":
         raise typer.BadParameter(f"{str(out)!r}: rows are written as .parquet", param_hint="--out")
-    if kernels is not None:
+    if kernels is not None or plan is not None:
         given = {"--train": train, "--batch": batch, "--seq": seq, "--dtype": dtype,
                  "--optimizer": optimizer}  # fmt: skip
         unused = next((flag for flag, value in given.items() if value), None)
         if unused is not None:
-            raise typer.BadParameter(f"{unused} is for a program, not for a grid")
+            raise typer.BadParameter(f"{unused} is for a program, not for a grid or a plan")
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler tells of each step otherwise
     from predictor.traces.measure.grid import read_grid
+    from predictor.traces.measure.plan import read_plan
     from predictor.traces.measure.session import MeasureSession
 
     points = None if kernels is None else read_grid(kernels)  # before anything is measured
+    chosen = None if plan is None else read_plan(plan)
     session = MeasureSession.open(
         out, device=_device_type(device), name=name, threads=threads, tf32=tf32, seconds=seconds,
         minutes=minutes, resume=resume,
@@ -87,6 +124,16 @@ def measure(
     note(session.greeting())
     if points is not None:
         say(session.kernels(points, {"grid": kernels}))
+        return
+    if suggest is not None and for_ is not None:
+        from predictor.commands.suggest import suggested_here
+
+        chosen = suggested_here(for_, sizes, out, session.device.device, checkpoint=checkpoint,
+                                most=suggest, minutes=minutes)  # fmt: skip
+    if chosen is not None:
+        with prints_aside():
+            text = session.plan(chosen)
+        say(text)
         return
     assert target is not None
     with prints_aside():
