@@ -138,7 +138,6 @@ class _SourceCurves:
     ) -> None:
         self.source, self.suites, self.networks = source, suites, networks
         self.devices, self.plan, self.read, self.data_dirs = devices, plan, read, data_dirs
-        self.depth = max(n.networks.message_layers for n in networks)
         self.data: Imported | None = None
         self.made: dict[tuple[object, ...], DeviceRows | None] = {}
 
@@ -178,15 +177,15 @@ class _SourceCurves:
     def _device(
         self, suite: TransferSuite, unseen: UnseenNetworks, device: str, every: Sequence[str]
     ) -> list[Score]:
-        flags = unseen.recipe.exclude_flags
-        target = self._of(suite, suite.target, device, flags)
-        evidence = self._of(suite, suite.evidence, device, flags)
+        flags, depth = unseen.recipe.exclude_flags, unseen.networks.message_layers
+        target = self._of(suite, suite.target, device, flags, depth)
+        evidence = self._of(suite, suite.evidence, device, flags, depth)
         if target is None or evidence is None:
             return []
         others = [d for d in every if d not in twins(device)]
         elsewhere = Elsewhere(rows=(), proxies=[])
         if suite.same_kind:
-            rows = [self._of(suite, suite.target, other, flags) for other in others]
+            rows = [self._of(suite, suite.target, other, flags, 0) for other in others]
             elsewhere = Elsewhere(
                 rows=[r for r in rows if r is not None],
                 proxies=proxies_of(proxy_rows(self._rows(), suite, flags), device),
@@ -195,13 +194,18 @@ class _SourceCurves:
         return curves(suite, evidence, target, elsewhere, unseen, shipped_prior(), self.plan)
 
     def _of(
-        self, suite: TransferSuite, kind: Kind, device: str, flags: Sequence[str]
+        self,
+        suite: TransferSuite,
+        kind: Kind,
+        device: str,
+        flags: Sequence[str],
+        depth: int,
     ) -> DeviceRows | None:
         choice = (tuple(sorted(suite.only.items())), suite.newest, suite.per_sample)
-        key = (*choice, kind, device, tuple(flags))
+        key = (*choice, kind, device, tuple(flags), depth)
         if key not in self.made:
             self.made[key] = device_rows(
-                self._rows(), suite, kind, device, flags=flags, depth=self.depth
+                self._rows(), suite, kind, device, flags=flags, depth=depth
             )
         return self.made[key]
 
