@@ -172,7 +172,7 @@ def timm_devices(folders: Sequence[Path], checkpoint: str) -> Iterator[Measured]
 
 SUITES: Mapping[str, tuple[Callable[[Sequence[Path], str], Iterator[Measured]], str]] = {
     "own": (own_device, "base-v2-nocpu"),
-    "neusight": (neusight_devices, "neusight-protocol-v1"),
+    "neusight": (neusight_devices, "neusight-protocol-v2"),
     "timm": (timm_devices, "timm-families-unseen-maxq-v1"),
 }
 """What reads a suite's devices, and the checkpoint that did not see them."""

@@ -19,7 +19,7 @@ from predictor.graph.ir import OpGraph
 from predictor.hardware.catalogue import resolve_device
 from predictor.traces.sources.registry import read_source
 
-CHECKPOINT = "neusight-protocol-v1"
+CHECKPOINT = "neusight-protocol-v2"
 """The smallest one shipped; it never saw the L4."""
 DEVICE, OTHERS = "nvidia-l4", ("nvidia-t4", "nvidia-h100-sxm-80gb")
 SLOWER = 1.5

@@ -15,7 +15,7 @@ import pytest
 from predictor.checkpoint import list_releases, load_release
 from predictor.fit.evaluate import Evaluation, evaluate
 
-RELEASE = "neusight-protocol-v1"
+RELEASE = "neusight-protocol-v2"
 TRACES = Path(os.environ.get("PREDICTOR_TRACES", "")) / "neusight"
 
 pytestmark = [

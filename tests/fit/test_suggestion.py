@@ -30,7 +30,7 @@ from predictor.program import capture
 from predictor.traces.measure.grid import Point
 from predictor.traces.measure.plan import PlannedProgram
 
-CHECKPOINT = "neusight-protocol-v1"
+CHECKPOINT = "neusight-protocol-v2"
 DEVICE = "nvidia-l4"
 
 

@@ -160,7 +160,7 @@ def test_a_tuned_prediction_starts_from_the_reading(
 
 
 def test_a_checkpoint_speaks_of_devices_it_did_not_see() -> None:
-    found = of_checkpoint("neusight-protocol-v1")
+    found = of_checkpoint("neusight-protocol-v2")
     assert found.never_saw("nvidia-l4") and not found.twins_seen("nvidia-l4")
     assert found.never_saw("nvidia-a100-pcie-80gb")
     assert found.twins_seen("nvidia-a100-pcie-80gb") == ("nvidia-a100-pcie-40gb",)
