@@ -114,6 +114,7 @@ def transfer_report(
             scores += found.scores(out / CURVES, notes)
     if not scores:
         raise DataError("no device of these suites was held out of these networks")
+    notes += _of_networks(networks)
     for unseen in networks:
         own = [s for s in scores if (s["network"], s["fold"]) == (unseen.name, unseen.fold)]
         scored = sorted({s["device"] for s in own})
@@ -121,6 +122,22 @@ def transfer_report(
             if seen := unseen.twins_seen(device):
                 notes.append(f"{unseen.name}: {device} has a twin that trained: {', '.join(seen)}")
     return TransferReport(scores=scores, plan=plan, notes=tuple(dict.fromkeys(notes)))
+
+
+def _of_networks(networks: Sequence[UnseenNetworks]) -> list[str]:
+    """What folds are, in a sentence a run."""
+    found = []
+    for name in dict.fromkeys(n.name for n in networks if n.held is not None):
+        parts = [n for n in networks if n.name == name]
+        recipe = parts[0].recipe
+        short = recipe.calibration.epochs
+        found.append(
+            f"{name}: {len(parts)} fits, each without one {len(parts)}th of all devices and their "
+            f"twins; {1 if short else recipe.network.members} network(s), "
+            f"{short or recipe.optimizer.epochs} epochs; the sources are "
+            f"{', '.join(recipe.sources)}"
+        )
+    return found
 
 
 class _SourceCurves:
