@@ -94,13 +94,13 @@ def curves(
         else {"": every}
     )
     found: list[Score] = []
-    for setting, at_N in pools.items():
-        if len(at_N) < LEAST_ROWS:
-            continue
+    pools = {setting: at_N for setting, at_N in pools.items() if len(at_N) >= LEAST_ROWS}
+    for i, (setting, at_N) in enumerate(pools.items()):
         own = at_N if suite.same_kind else np.arange(len(known))
         pool = _Pool(
             suite=suite, evidence=evidence, target=target, evidence_N=own, target_N=at_N,
             known=known, asked=asked, unseen=unseen, prior=prior, plan=plan, elsewhere=elsewhere,
+            costly=i == 0,
         )  # fmt: skip
         facts = {
             "suite": suite.name, "device": target.device, "setting": setting,
@@ -125,6 +125,8 @@ class _Pool:
     prior: Prior
     plan: Plan
     elsewhere: Elsewhere
+    costly: bool
+    """Whether trees and fine-tuning are fitted: in the first setting of a device."""
 
     def scores(self) -> Iterator[Score]:
         """All budgets that the pool is large enough for."""
@@ -146,7 +148,7 @@ class _Pool:
                     continue
                 for method, log_us in self._cheap(rival, drawn):
                     yield {**at, "method": method, **self._errors(log_us[scored], scored)}
-                if k in self.plan.costly_budgets and i < self.plan.costly_draws:
+                if self.costly and k in self.plan.costly_budgets and i < self.plan.costly_draws:
                     for score in self._costly(drawn, scored, rng):
                         yield {**at, **score}
 
@@ -161,10 +163,11 @@ class _Pool:
 
     def _ours(self, drawn: Draw, scored: NDArray[np.bool_]) -> Score:
         asked = self.asked.take(self.target_N[scored])
-        factor_S, variance_S = np.zeros(len(asked)), variance_before(self.prior, asked)
         if len(drawn.index_K):
             measured = self.known.take(self.evidence_N[drawn.index_K])
             factor_S, variance_S = apply(fit_adapter(measured, self.prior), asked)
+        else:
+            factor_S, variance_S = np.zeros(len(asked)), variance_before(self.prior, asked)
         log_us_S = asked.log_predicted_N + factor_S
         half_S = LEVEL_DEVIATIONS * shipped_interval_scale() * np.sqrt(variance_S)
         covered = np.abs(asked.log_measured_N - log_us_S) <= half_S
