@@ -97,10 +97,12 @@ class _Work:
     """Slopes at the uncorrected times, and which rows belong to which candidate."""
 
     def __init__(self, candidates: Candidates, targets: Readings, prior: Prior) -> None:
-        on_T = prior.variance_T > 0
         zero_T = np.zeros(len(prior.variance_T))
-        self.slope_NT = candidates.readings.corrected(zero_T)[1][:, on_T]
-        self.slope_GT = targets.corrected(zero_T)[1][:, on_T]
+        slope_NT = candidates.readings.corrected(zero_T)[1]
+        slope_GT = targets.corrected(zero_T)[1]
+        told_T = (slope_NT != 0).any(axis=0) | (slope_GT != 0).any(axis=0)
+        on_T = told_T & (prior.variance_T > 0)
+        self.slope_NT, self.slope_GT = slope_NT[:, on_T], slope_GT[:, on_T]
         self.noise_N = prior.noise_of(candidates.readings.kind_N)
         self.prior_TT = np.diag(prior.variance_T[on_T])
         self.seconds_C = candidates.seconds_C
