@@ -132,8 +132,8 @@ def _of_networks(networks: Sequence[UnseenNetworks]) -> list[str]:
         recipe = parts[0].recipe
         short = recipe.calibration.epochs
         found.append(
-            f"{name}: {len(parts)} fits, each without one {len(parts)}th of all devices and their "
-            f"twins; {1 if short else recipe.network.members} network(s), "
+            f"{name}: {len(parts)} fits that take turns in leaving devices and their twins out; "
+            f"{1 if short else recipe.network.members} network(s), "
             f"{short or recipe.optimizer.epochs} epochs; the sources are "
             f"{', '.join(recipe.sources)}"
         )
@@ -165,7 +165,7 @@ class _SourceCurves:
             path = folder / f"{suite.name}.json"
             if not path.is_file():
                 logger.info("%s: %s", self.source, suite.name)
-                write_text(path, json.dumps(self._suite(suite)))
+                write_text(path, json.dumps(self._suite(suite, folder / suite.name)))
             scores = json.loads(path.read_text(encoding="utf-8"))
             if not scores:
                 notes.append(f"{suite.name}: no device with enough rows was held out")
@@ -179,16 +179,21 @@ class _SourceCurves:
             self.data = read_source(self.source, self.data_dirs, progress=self.read, chosen=chosen)
         return self.data
 
-    def _suite(self, suite: TransferSuite) -> list[Score]:
-        data, found = self._rows(), []
-        every = sorted(devices_of(data))
+    def _suite(self, suite: TransferSuite, parts: Path) -> list[Score]:
+        """Scores of a suite; each device's are kept in `parts` as soon as they are there."""
+        found: list[Score] = []
+        every = sorted(devices_of(self._rows()))
         for unseen in self.networks:
             if self.source not in unseen.recipe.sources:
                 continue
-            asked = [d for d in every if unseen.never_saw(d) and (d in self.devices
-                                                                  or not self.devices)]  # fmt: skip
-            for device in asked:
-                found += self._device(suite, unseen, device, every)
+            for device in every:
+                if not unseen.never_saw(device) or (self.devices and device not in self.devices):
+                    continue
+                path = parts / f"{'-'.join((unseen.name, unseen.fold)).replace(' ', '-')}"
+                path = path / f"{device}.json"
+                if not path.is_file():
+                    write_text(path, json.dumps(self._device(suite, unseen, device, every)))
+                found += json.loads(path.read_text(encoding="utf-8"))
         return found
 
     def _device(
