@@ -296,7 +296,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=20, help="measurements to suggest")
     parser.add_argument("--minutes", type=float, default=5.0, help="of these measurements")
     parser.add_argument("--fold", type=int, default=FOLD, help="of families to predict")
-    parser.add_argument("--most", type=int, help="steps to predict")
+    parser.add_argument("--most", type=int, default=30, help="steps to predict")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--as", dest="name", metavar="ID|FILE", help="what rows call the device")
     parser.add_argument("--stop-after", choices=("plan", "measure", "predict"))
