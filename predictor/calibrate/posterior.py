@@ -24,6 +24,8 @@ from predictor.calibrate.readings import Floats, Indices, Readings
 
 STEPS = 4
 """Gauss-Newton steps: the last changed no weight by more than 0.01 on the rows tried."""
+HALVINGS = 8
+"""How often a Gauss-Newton step is halved where it overshoots."""
 FREEDOM = 4.0
 """Degrees of freedom of the noise of one reading."""
 WIDTHS: tuple[float, ...] = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
@@ -78,16 +80,48 @@ def fit_adapter(readings: Readings, prior: Prior) -> Posterior:
         weighted_NA = slope_NA * (trust_N / noise_N)[:, None]
         precision_AA = weighted_NA.T @ slope_NA + np.diag(precision_A)
         covariance_AA = np.asarray(np.linalg.inv(precision_AA), dtype=np.float64)
-        mean_A = covariance_AA @ (weighted_NA.T @ target_N)
+        found_A = covariance_AA @ (weighted_NA.T @ target_N)
+        mean_A, left_N, cost = _downhill(
+            readings, weights_T, active_A, found_A, (trust_N / noise_N, precision_A)
+        )
         weights_T[active_A] = mean_A
-        left_N = target_N - slope_NA @ mean_A
-        cost = float((trust_N * left_N**2 / noise_N).sum() + (precision_A * mean_A**2).sum())
         scale = (ROWS_OF_PRIOR + cost) / (ROWS_OF_PRIOR + len(ratio_N))
         trust_N = (FREEDOM + 1.0) / (FREEDOM + left_N**2 / (noise_N * scale))
     return Posterior(
         active_A=active_A, mean_A=mean_A, covariance_AA=covariance_AA * scale, prior=prior,
         noise_scale=scale,
     )  # fmt: skip
+
+
+def _downhill(
+    readings: Readings,
+    weights_T: Floats,
+    active_A: Indices,
+    found_A: Floats,
+    certainty: tuple[Floats, Floats],
+) -> tuple[Floats, Floats, float]:
+    """Weights on the way to `found_A` as far as it lowers the cost; what is left there; that cost.
+
+    Shares of a step's time shift as its kernels are corrected, so that far from the prior a full
+    Gauss-Newton step can overshoot: it is halved (Nocedal and Wright, Numerical Optimization,
+    section 10.3).
+    """
+    trust_N, precision_A = certainty
+    start_A, to_T = weights_T[active_A], weights_T.copy()
+
+    def at(share: float) -> tuple[Floats, Floats, float]:
+        to_T[active_A] = start_A + share * (found_A - start_A)
+        mean_A = to_T[active_A]
+        left_N = readings.log_ratio_N - readings.corrected(to_T)[0]
+        cost = float((trust_N * left_N**2).sum() + (precision_A * mean_A**2).sum())
+        return mean_A, left_N, cost
+
+    _, _, before = at(0.0)
+    for halving in range(HALVINGS):
+        found = at(0.5**halving)
+        if found[2] <= before * (1 + 1e-9):
+            return found
+    return at(0.0)
 
 
 def _width(slope_NA: Floats, ratio_N: Floats, noise_N: Floats, variance_A: Floats) -> float:

@@ -89,8 +89,10 @@ def adopt_device(device: Device, *, file: Path | None = None) -> None:
             f"different devices {device.id!r}: where both are one device measured twice, copy one "
             "file over the other; else give one another `id`, and call it so in its rows"
         )
+    if held is not None:
+        return
     _adopted[device.id] = device
-    if file is not None and held is None:
+    if file is not None:
         _adopted_from[device.id] = file
 
 

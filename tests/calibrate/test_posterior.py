@@ -106,6 +106,19 @@ def test_one_wild_row_does_not_drag_the_others():
     assert abs(log_factor[0]) < 0.05
 
 
+def test_a_fit_far_from_the_prior_costs_no_more_than_none():
+    """Small kernels of a step may be far off: a full step of the fit would overshoot."""
+    prior = prior_of({"token": 5.0}, (0.1, 0.1, 0.1))
+    rows = joined([step_of(950.0, 50.0, ratio=np.exp(2.0)), step_of(50.0, 950.0, ratio=0.2)])
+    found = fit_adapter(rows, prior)
+    log_factor, _ = apply(found, rows)
+    noise = prior.noise_of(rows.kind_N)
+    cost = ((rows.log_ratio_N - log_factor) ** 2 / noise).sum()
+    cost += (found.mean_A**2 / found.prior.variance_T[found.active_A]).sum()
+    assert cost <= (rows.log_ratio_N**2 / noise).sum()
+    assert np.abs(log_factor).max() < 4.0
+
+
 def test_a_device_far_off_is_followed_farther_than_the_prior_alone_would():
     prior, rows = prior_of({"all": 0.1, "token": 0.1}, (0.3, 0.3, 0.3)), kernels(np.full(6, 3.0))
     assert fit_adapter(rows, prior).prior.variance_T[0] > prior.variance_T[0]

@@ -107,3 +107,8 @@ def test_rows_may_name_an_adopted_device(tmp_path, nothing_adopted):
     other.write_text(device_file_text(replace(device, memory_bw_gbps=40.0)))
     with pytest.raises(DeviceFileError, match=r"one\.device\.toml and .*two\.device\.toml.*copy"):
         adopt_device_file(other)
+
+
+def test_a_device_of_the_catalogue_is_not_adopted(nothing_adopted):
+    catalogue.adopt_device(catalogue.resolve_device("nvidia-l4"))
+    assert not catalogue.adopted_devices()

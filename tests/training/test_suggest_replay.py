@@ -68,7 +68,7 @@ def test_the_step_of_the_same_kind_is_suggested_and_helps(script, measured):
     found = script.replay(measured, target=0, count=1, minutes=5.0)
     assert found["whole_steps"] == 1 and found["measurements"] == 1
     assert found["zero_shot"] == pytest.approx(1 - 1 / 1.3)
-    assert found["suggested"] < 0.5 * found["zero_shot"] and found["ratio"] < 1
+    assert found["suggested"] < 0.9 * found["zero_shot"] and found["ratio"] < 1
 
 
 def test_a_summary_counts_pairs_by_device_and_over_all(script):
