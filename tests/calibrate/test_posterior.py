@@ -108,15 +108,16 @@ def test_one_wild_row_does_not_drag_the_others():
 
 def test_a_fit_far_from_the_prior_costs_no_more_than_none():
     """Small kernels of a step may be far off: a full step of the fit would overshoot."""
-    prior = prior_of({"token": 5.0}, (0.1, 0.1, 0.1))
-    rows = joined([step_of(950.0, 50.0, ratio=np.exp(2.0)), step_of(50.0, 950.0, ratio=0.2)])
+    prior = prior_of({"token": 5.0, "all": 0.3}, (0.1, 0.1, 0.1))
+    steps = ((1.44, 3.13, 133.0), (1.92, 950.0, 4.74), (1.96, 21.9, 7.84))
+    rows = joined([step_of(first, second, ratio=ratio) for first, second, ratio in steps])
     found = fit_adapter(rows, prior)
     log_factor, _ = apply(found, rows)
     noise = prior.noise_of(rows.kind_N)
     cost = ((rows.log_ratio_N - log_factor) ** 2 / noise).sum()
     cost += (found.mean_A**2 / found.prior.variance_T[found.active_A]).sum()
     assert cost <= (rows.log_ratio_N**2 / noise).sum()
-    assert np.abs(log_factor).max() < 4.0
+    assert np.abs(log_factor).max() < 6.0
 
 
 def test_a_device_far_off_is_followed_farther_than_the_prior_alone_would():
