@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from predictor.checkpoint import DEFAULT_CHECKPOINT, Release, load_release
 from predictor.errors import AdapterError, UnknownDeviceError, UnsupportedPrecision
-from predictor.graph.ir import KernelGraph, OpGraph
+from predictor.graph.ir import KernelGraph, OpGraph, autocast_of
 from predictor.hardware.device import Device, Software
 from predictor.program import Loss, Mode, Target, capture
 
@@ -253,8 +253,5 @@ def _estimate(
 
 def _software(graph: OpGraph, software: Software | None, matmul_tf32: bool | None) -> Software:
     """The context of the run: autocast comes from what was captured."""
-    dtype = graph.workload.dtype
-    context = replace(
-        software or Software(), amp=dtype.removeprefix("amp-") if dtype.startswith("amp-") else None
-    )
+    context = replace(software or Software(), amp=autocast_of(graph.workload.dtype))
     return context if matmul_tf32 is None else replace(context, matmul_tf32=matmul_tf32)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from predictor.errors import CaptureError, NotYetError, UnknownTargetError
-from predictor.graph.ir import HALVES, OpGraph
+from predictor.graph.ir import HALVES, OpGraph, autocast_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -92,7 +92,7 @@ def capture(
     if batch is not None or seq is not None:
         raise CaptureError("batch and seq size a named target; a module's inputs have their own")
     args, kwargs = split_inputs(inputs)
-    amp = dtype.removeprefix("amp-") if dtype is not None and dtype.startswith("amp-") else None
+    amp = None if dtype is None else autocast_of(dtype)
     cast = dtype if amp is None else None
     from torch import nn
 

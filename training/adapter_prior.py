@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from predictor.atomic import write_text
 from predictor.calibrate.conformal import grouped_quantile
 from predictor.calibrate.empirical_bayes import estimate_prior
-from predictor.calibrate.posterior import apply, fit_adapter
+from predictor.calibrate.posterior import NORMAL_90, apply, fit_adapter
 from predictor.calibrate.prior import Prior, prior_of
 from predictor.calibrate.readings import KINDS, Readings, joined
 from predictor.calibrate.terms import GROUPS
@@ -49,7 +49,7 @@ KERNELS, STEPS = 40, 400
 """Kernels of one device, op and dtype, and steps of one device, that are looked at."""
 DRAWN = (3, 10, 30)
 """Rows of the fits that the interval's scale is taken from."""
-DRAWS, LEVEL, NORMAL_90 = 5, 0.9, 1.645
+DRAWS, LEVEL = 5, 0.9
 HEAD = """# Standard deviations in log time of a device's corrections, by group of terms
 # (`predictor.calibrate.terms`), and of what no term explains, by kind of reading. Made by
 # `python training/adapter_prior.py` from the GPUs that the cross-validation of {name} held out.

@@ -42,6 +42,7 @@ from predictor.fit.measurable import (
     Wanted,
     bank_programs,
     grid_points,
+    kernels_of,
     of_graph,
     small_programs,
 )
@@ -49,11 +50,9 @@ from predictor.fit.pool import Context, pool_of
 from predictor.fit.suggestion import suggest
 from predictor.graph.ir import KernelGraph
 from predictor.hardware.catalogue import adopt_device
-from predictor.lower.eager import lower_eager
 from predictor.nn.latency import LatencyPredictor, load_predictor
-from predictor.program import capture
 from predictor.traces.measure.place import open_rows
-from predictor.traces.measure.plan import Plan, PlannedProgram, read_plan
+from predictor.traces.measure.plan import Plan, read_plan
 from predictor.traces.measure.rows_file import RowsFile
 from predictor.traces.measure.session import MeasureSession
 from predictor.traces.measure.steps import StepRun
@@ -147,17 +146,6 @@ def flops_law(
     return np.asarray(np.exp(facts(asked) @ solution))
 
 
-def graph_of(planned: PlannedProgram) -> KernelGraph:
-    """A measured program, captured."""
-    return lower_eager(
-        capture(
-            planned.target, mode=planned.mode, dtype=planned.dtype, batch=planned.batch,
-            seq=planned.seq, optimizer=planned.optimizer,
-        ),
-        allow_opaque=True,
-    )  # fmt: skip
-
-
 def predictions(
     found: Sequence[Step], plan: Plan, session: MeasureSession, context: Context, checkpoint: str
 ) -> pd.DataFrame:
@@ -175,7 +163,7 @@ def predictions(
     measured = RowsFile(session.out, "steps", resume=True)
     known = [p for p in plan.programs if measured.done(p.key)]
     law = flops_law(
-        [work_of(graph_of(p), context) for p in known],
+        [work_of(kernels_of(p), context) for p in known],
         [float(measured.rows_of(p.key)[0]["latency_us"]) for p in known],
         [work_of(step.wanted.graph, context) for step in found],
     )

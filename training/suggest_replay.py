@@ -28,7 +28,7 @@ import torch
 from numpy.typing import NDArray
 
 from predictor.atomic import write_text
-from predictor.calibrate.posterior import apply, fit_adapter
+from predictor.calibrate.posterior import NORMAL_90, apply, fit_adapter
 from predictor.calibrate.prior import shipped_prior
 from predictor.calibrate.readings import Readings, joined
 from predictor.calibrate.suggest import Candidates, choose
@@ -212,7 +212,7 @@ def replay(found: Measured, target: int, count: int, minutes: float) -> dict[str
         taken = np.flatnonzero(np.isin(candidates.owner_N, np.asarray(chosen)))
         log, variance = apply(fit_adapter(readings.take(taken), prior), asked)
         off = float(asked.log_predicted_N[0] + log[0] - asked.log_measured_N[0])
-        half = 1.645 * float(np.sqrt(variance[0]))
+        half = NORMAL_90 * float(np.sqrt(variance[0]))
         return abs(np.expm1(off)), abs(off) <= half, half
 
     draw = np.random.default_rng([SEED, target])

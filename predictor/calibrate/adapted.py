@@ -15,7 +15,14 @@ import torch
 from predictor.calibrate.adapter import Adapter
 from predictor.calibrate.posterior import apply, variance_before
 from predictor.calibrate.prior import shipped_prior
-from predictor.calibrate.readings import KINDS, NO_HOST_US, Floats, Readings, Singles
+from predictor.calibrate.readings import (
+    KINDS,
+    NO_HOST_US,
+    Floats,
+    Readings,
+    Singles,
+    log_later,
+)
 from predictor.calibrate.terms import (
     BOUNDS,
     HEADS,
@@ -175,7 +182,7 @@ def _later(device_us: float, host: float) -> float:
     if host <= 0 or device_us <= 0:
         return device_us + host
     lead = STEP_SHARPNESS * np.log(device_us / host)
-    return float(host * np.exp(np.logaddexp(0.0, lead) / STEP_SHARPNESS))
+    return float(np.exp(log_later(np.array(host), np.array(lead), STEP_SHARPNESS)))
 
 
 def _end(end_us: Floats, old_us: Floats, new_us: Floats, scale: Floats) -> Floats:

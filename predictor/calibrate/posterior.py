@@ -24,6 +24,8 @@ from predictor.calibrate.readings import Floats, Indices, Readings
 
 STEPS = 4
 """Gauss-Newton steps: the last changed no weight by more than 0.01 on the rows tried."""
+NORMAL_90 = 1.645
+"""Half of the central 90% of a normal distribution, in standard deviations."""
 HALVINGS = 8
 """How often a Gauss-Newton step is halved where it overshoots."""
 FREEDOM = 4.0

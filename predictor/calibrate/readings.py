@@ -86,11 +86,22 @@ class Readings:
         part_NT = np.add.reduceat(self.part_PT * share_P[:, None], starts, axis=0)
         host_N = np.maximum(self.host_us_N, NO_HOST_US) * np.exp(weights_T[self.host_term])
         lead_N = self.sharpness_N * np.log(device_N / host_N)
-        log_N = np.log(host_N) + np.logaddexp(0.0, lead_N) / self.sharpness_N
+        log_N = log_later(host_N, lead_N, self.sharpness_N)
         own_N = 0.5 * (1.0 + np.tanh(0.5 * lead_N))
         slope_NT = own_N[:, None] * part_NT + self.row_NT
         slope_NT[:, self.host_term] += 1.0 - own_N
         return log_N + self.row_NT @ weights_T, slope_NT
+
+
+def log_later(host_us: Floats, lead: Floats, sharpness: Floats | float) -> Floats:
+    """Log of the later of device and host, smoothly.
+
+    Args:
+        host_us: above 0.
+        lead: `sharpness` times the log of device over host time.
+        sharpness: exponent of the smooth maximum.
+    """
+    return np.asarray(np.log(host_us) + np.logaddexp(0.0, lead) / sharpness)
 
 
 def joined(parts: Sequence[Readings]) -> Readings:

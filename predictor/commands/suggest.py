@@ -84,11 +84,10 @@ def _plan(
     from predictor.fit.measurable import wanted
     from predictor.fit.pool import Context
     from predictor.fit.suggestion import SECONDS, suggest
-    from predictor.hardware.catalogue import adopt_device, load_catalogue
+    from predictor.hardware.catalogue import adopt_device
     from predictor.nn.latency import load_predictor
 
-    if device.id not in load_catalogue():
-        adopt_device(device)
+    adopt_device(device)
     context = Context(
         base=load_predictor(load_release(checkpoint)), device=device,
         framework_version=torch.__version__.partition("+")[0],

@@ -79,8 +79,7 @@ def fit_from_rows(
     release = load_release(checkpoint)
     base = load_predictor(release)
     described = resolve_device(device)
-    if isinstance(device, Path | Device) or device.lower().endswith(".toml"):
-        adopt_device(described)
+    adopt_device(described)
     data = read_source("rows", rows)
     _check_device(data, described, rows)
     measured = readings_of(data, base)

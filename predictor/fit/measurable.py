@@ -142,14 +142,19 @@ def small_programs(
         yield from _captured(program)
 
 
+def kernels_of(program: PlannedProgram) -> KernelGraph:
+    """The kernels of a program, captured; raises as `predictor.capture` does."""
+    graph = capture(
+        program.target, mode=program.mode, dtype=program.dtype, batch=program.batch,
+        seq=program.seq, optimizer=program.optimizer,
+    )  # fmt: skip
+    return lower_eager(graph, allow_opaque=True)
+
+
 def _captured(program: PlannedProgram) -> Iterator[tuple[PlannedProgram, KernelGraph]]:
     """A program with its kernels; nothing where it cannot be captured."""
     try:
-        graph = capture(
-            program.target, mode=program.mode, dtype=program.dtype, batch=program.batch,
-            seq=program.seq, optimizer=program.optimizer,
-        )  # fmt: skip
-        yield program, lower_eager(graph, allow_opaque=True)
+        yield program, kernels_of(program)
     except PredictorError as error:
         logger.debug("%s is left out: %s", program.key, error)
 

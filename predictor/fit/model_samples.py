@@ -255,6 +255,11 @@ def _classes(graph: BankGraph, depth: int, *, compiled: bool) -> KernelClasses:
     )  # fmt: skip
 
 
+def half_of(dtype: str) -> str:
+    """The half precision of a workload's dtype, for kernels of a bank that run in half."""
+    return "bf16" if "bf16" in dtype else "fp16"
+
+
 def _group(
     facts: Mapping[str, object],
     rows: pd.DataFrame,
@@ -264,7 +269,7 @@ def _group(
     """Arrays of the rows of one device and software."""
     device = str(facts["device"])
     described = resolve_device(device)
-    half = "bf16" if "bf16" in str(facts["dtype"]) else "fp16"
+    half = half_of(str(facts["dtype"]))
     tables: list[KernelTable] = []
     found: list[Quotient] = []
     host_us = []

@@ -21,13 +21,14 @@ from predictor.calibrate.readings import Indices, Readings, joined
 from predictor.calibrate.suggest import Candidates
 from predictor.errors import PredictorError
 from predictor.features.table import CONTEXTS, OP_NAMES, KernelTable, table_from_graph
-from predictor.fit.model_samples import model_samples, shipped_bank
+from predictor.fit.model_samples import half_of, model_samples, shipped_bank
 from predictor.fit.readings import kernel_readings, model_readings
 from predictor.fit.samples import kernel_samples
-from predictor.graph.ir import PHASES, KernelGraph
+from predictor.graph.ir import PHASES, KernelGraph, autocast_of
 from predictor.graph.ops import DIM_NAMES
 from predictor.hardware.device import Device, Software
 from predictor.nn.latency import LatencyPredictor
+from predictor.program import DEFAULT_OPTIMIZER
 from predictor.traces.measure.cases import kernel_of
 from predictor.traces.measure.grid import Point
 from predictor.traces.measure.kernels import kernel_facts
@@ -72,6 +73,10 @@ class Context:
     def software(self) -> Software:
         """Of an eager step."""
         return Software(framework_version=self.framework_version or None)
+
+    def software_in(self, dtype: str) -> Software:
+        """Of an eager step in a dtype, autocast or not."""
+        return replace(self.software, amp=autocast_of(dtype))
 
     def shared(self) -> dict[str, Any]:
         """Columns that all rows to be predicted share."""
@@ -143,7 +148,7 @@ def _banked(context: Context, programs: pd.DataFrame) -> _Part | None:
     kept = programs.iloc[models.rows["row_id"].astype(int).to_numpy()]
     each: list[dict[Any, Any]] = kept.to_dict("records")
     tables = [
-        banks[row["source"]].graph(row["graph"]).table(int(row["batch"]), _half(row["dtype"]))
+        banks[row["source"]].graph(row["graph"]).table(int(row["batch"]), half_of(row["dtype"]))
         for row in each
     ]
     whole = model_readings(networks, models, context.base.learned)
@@ -159,12 +164,8 @@ def _planned(row: Mapping[Any, Any]) -> PlannedProgram:
     return PlannedProgram(
         target=row["target"], mode=row["mode"], dtype=row["dtype"], batch=int(row["batch"]),
         seq=int(row["size"]) if entry is not None and entry.seq is not None else None,
-        optimizer="adamw" if row["mode"] == "train" else None,
+        optimizer=DEFAULT_OPTIMIZER if row["mode"] == "train" else None,
     )  # fmt: skip
-
-
-def _half(dtype: str) -> str:
-    return "bf16" if "bf16" in dtype else "fp16"
 
 
 def _captured(
@@ -175,8 +176,7 @@ def _captured(
     readings, tables, parameters = [], [], []
     refused: Counter[str] = Counter()
     for program, graph in programs:
-        amp = program.dtype.removeprefix("amp-") if program.dtype.startswith("amp-") else None
-        software = replace(context.software, amp=amp)
+        software = context.software_in(program.dtype)
         try:
             reading = program_reading(context.base, graph, context.device, software)
         except PredictorError as error:

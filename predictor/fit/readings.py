@@ -7,14 +7,14 @@ Legend: N readings, C kernels, P parts.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from predictor.calibrate.readings import KINDS, NO_HOST_US, Readings, joined
+from predictor.calibrate.readings import KINDS, NO_HOST_US, Readings, joined, log_later
 from predictor.calibrate.terms import (
     BOUNDS,
     HEADS,
@@ -27,7 +27,8 @@ from predictor.calibrate.terms import (
 )
 from predictor.features.columns import COLUMNS
 from predictor.features.roofline import LAUNCH_US
-from predictor.fit.coverage import Coverage
+from predictor.fit.coverage import Coverage, KernelKind
+from predictor.fit.log_ratios import kernel_log_ratio, model_log_ratio
 from predictor.fit.model_samples import MODEL_ROWS, ModelSamples, batch_of
 from predictor.fit.samples import KERNEL_ROWS, KernelSamples
 from predictor.fit.step_samples import StepSamples, op_device_us
@@ -51,19 +52,15 @@ def kernel_readings(
     networks: KernelModel, samples: KernelSamples, learned: Collection[Entry]
 ) -> Readings:
     """A reading a kernel that was measured by itself or inside a step."""
-    log_ratio = torch.zeros(len(samples.token_N))
-    no_edges = torch.zeros(2, 0, dtype=torch.long)
-    for at in torch.arange(len(log_ratio)).split(KERNEL_ROWS):
-        log_ratio[at] = networks.log_ratio(
-            samples.x_NF[at], samples.token_N[at], no_edges, samples.device_N[at],
-            samples.isolated_N[at],
-        )[:, 1]  # fmt: skip
+    log_ratio = kernel_log_ratio(networks, samples)[:, 1]
     time = _device_us(samples.base_us_N, log_ratio, samples.coverage, learned)
     host = networks.host_us(samples.op_N, samples.scalar_arg_N, samples.isolated_N, samples.host_N)
     alone = samples.isolated_N.numpy() > 0
     read = torch.where(samples.isolated_N > 0, networks.measured_us(time, host), time)
     n = len(time)
-    token, dtype = _token_and_dtype(samples.coverage)
+    coverage = samples.coverage
+    tokens, dtypes = _tokens_and_dtypes(coverage.kinds)
+    token, dtype = tokens[coverage.kind_N], dtypes[coverage.kind_N]
     launches, bound = _launches_and_bound(samples.x_NF.numpy(), samples.base_us_N.numpy())
     time_us = time.numpy().astype(np.float64)
     heads = _heads(networks, samples.x_NF, samples.token_N)
@@ -127,10 +124,7 @@ def model_readings(
     for rows_B in torch.arange(len(models)).split(MODEL_ROWS):
         batch = batch_of(models, rows_B)
         at = batch.index_C
-        log_ratio = networks.log_ratio(
-            models.x_CF[at], models.token_C[at], batch.producers_2P,
-            models.device_M[rows_B][batch.row_C], torch.zeros(len(at)), batch.consumers_2P,
-        )[:, 1]  # fmt: skip
+        log_ratio = model_log_ratio(networks, models, rows_B, batch)[:, 1]
         coverage = _coverage_at(models.coverage, at.numpy())
         time_C = _device_us(models.base_us_C[at], log_ratio, coverage, learned)
         time_C = torch.maximum(time_C, models.floor_us_C[at])
@@ -195,8 +189,7 @@ class _Kernels:
         launch = np.bincount(place, weights=spent * launch_share(self.time_us, self.launches))
         size = np.bincount(place, weights=spent * log_size(self.time_us))
         heads = np.stack([np.bincount(place, weights=spent * h) for h in self.heads.T], axis=1)
-        token = np.array([TOKENS.index(kind[0]) for kind in self.kinds], dtype=np.int64)
-        dtype = np.array([kind[1] for kind in self.kinds], dtype=np.str_)
+        token, dtype = _tokens_and_dtypes(self.kinds)
         what = names // len(BOUNDS) % kinds
         terms = part_terms(
             token_P=token[what], dtype_P=dtype[what], bound_P=names % len(BOUNDS),
@@ -208,7 +201,7 @@ class _Kernels:
         waits = np.maximum(host, NO_HOST_US)
         lead = sharpness * np.log(device / waits)
         return Readings(
-            log_predicted_N=np.log(waits) + np.logaddexp(0.0, lead) / sharpness,
+            log_predicted_N=log_later(waits, lead, sharpness),
             log_measured_N=np.log(measured), kind_N=np.full(n, KINDS.index(kind), dtype=np.int64),
             start_N=start.astype(np.int64), part_us_P=total, part_PT=terms, host_us_N=waits,
             sharpness_N=np.full(n, sharpness), host_term=HOST,
@@ -240,10 +233,10 @@ def _heads(networks: KernelModel, x_NF: torch.Tensor, token_N: torch.Tensor) -> 
     return np.asarray(found.numpy())
 
 
-def _token_and_dtype(coverage: Coverage) -> tuple[Indices, NDArray[np.str_]]:
-    token = np.array([TOKENS.index(kind[0]) for kind in coverage.kinds], dtype=np.int64)
-    dtype = np.array([kind[1] for kind in coverage.kinds], dtype=np.str_)
-    return token[coverage.kind_N], dtype[coverage.kind_N]
+def _tokens_and_dtypes(kinds: Sequence[KernelKind]) -> tuple[Indices, NDArray[np.str_]]:
+    """Index into `TOKENS`, and the dtype, of each kind of kernel."""
+    token = np.array([TOKENS.index(kind.token) for kind in kinds], dtype=np.int64)
+    return token, np.array([kind.dtype for kind in kinds], dtype=np.str_)
 
 
 def _launches_and_bound(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from predictor.fit.coverage import Outside
+from predictor.fit.log_ratios import kernel_log_ratio, model_log_ratio
 from predictor.fit.model_samples import MODEL_ROWS, ModelSamples, batch_of
 from predictor.fit.module import phase_us
 from predictor.fit.samples import KERNEL_ROWS, KernelSamples, NodeSamples
@@ -51,13 +52,7 @@ def score_kernels(
     """
     import pandas as pd
 
-    no_edges = torch.zeros(2, 0, dtype=torch.long)
-    log_ratio = torch.zeros(len(samples.token_N), 3)
-    for at in torch.arange(len(log_ratio)).split(KERNEL_ROWS):
-        log_ratio[at] = networks.log_ratio(
-            samples.x_NF[at], samples.token_N[at], no_edges, samples.device_N[at],
-            samples.isolated_N[at],
-        )  # fmt: skip
+    log_ratio = kernel_log_ratio(networks, samples)
     host_N = networks.host_us(
         samples.op_N, samples.scalar_arg_N, samples.isolated_N, samples.host_N
     )
@@ -183,10 +178,7 @@ def score_models(
     for rows_B in torch.arange(len(models)).split(MODEL_ROWS):
         batch = batch_of(models, rows_B)
         at = batch.index_C
-        log_ratio = networks.log_ratio(
-            models.x_CF[at], models.token_C[at], batch.producers_2P,
-            models.device_M[rows_B][batch.row_C], torch.zeros(len(at)), batch.consumers_2P,
-        )  # fmt: skip
+        log_ratio = model_log_ratio(networks, models, rows_B, batch)
         time_C = models.base_us_C[at] * torch.exp(log_ratio[:, 1])
         own_C = torch.ones(len(at), dtype=torch.bool)
         if speaks_C is not None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
 from predictor.calibrate.adapted import program_reading
+from predictor.calibrate.posterior import NORMAL_90
 from predictor.calibrate.prior import Prior, shipped_prior
 from predictor.calibrate.readings import Readings, joined
 from predictor.calibrate.suggest import Choice, choose
@@ -22,17 +20,10 @@ from predictor.fit.measurable import (
     smaller,
 )
 from predictor.fit.pool import Context, Pool, pool_of
-from predictor.traces.measure.plan import Plan, Planned, PlannedFor
-
-if TYPE_CHECKING:
-    pass
-
-logger = logging.getLogger(__name__)
+from predictor.traces.measure.plan import Plan, Planned, PlannedFor, PlannedProgram
 
 SECONDS = 300.0
 """How long all measurements may take when nothing is said."""
-HALF_90 = 1.645
-"""Half of the central 90% of a normal distribution, in standard deviations."""
 SHRUNK_TARGETS = 4
 """Programs of which smaller ones are tried: each must be captured."""
 
@@ -78,12 +69,12 @@ def suggest(
 
 def target_readings(targets: Sequence[Wanted], context: Context) -> Readings:
     """What is predicted of the programs without an adapter."""
-    parts = []
-    for target in targets:
-        amp = target.dtype.removeprefix("amp-") if target.dtype.startswith("amp-") else None
-        software = replace(context.software, amp=amp)
-        parts.append(program_reading(context.base, target.graph, context.device, software))
-    return joined(parts)
+    return joined([
+        program_reading(
+            context.base, target.graph, context.device, context.software_in(target.dtype)
+        )
+        for target in targets
+    ])  # fmt: skip
 
 
 def plan_of(
@@ -96,14 +87,17 @@ def plan_of(
 ) -> Plan:
     """A choice as a plan."""
     noise = float(prior.noise_of(readings.kind_N).mean())
-    after = np.exp(HALF_90 * np.sqrt(np.array(choice.mean_variance[1:]) + noise))
-    ends = (np.exp(HALF_90 * np.sqrt(v)) for v in (choice.before_G, choice.after_G))
+    after = np.exp(NORMAL_90 * np.sqrt(np.array(choice.mean_variance[1:]) + noise))
+    ends = (np.exp(NORMAL_90 * np.sqrt(v)) for v in (choice.before_G, choice.after_G))
     each = zip(targets, np.exp(readings.log_predicted_N), *ends, strict=True)
     return Plan(
         device=context.device.id, checkpoint=context.base.name,
         targets=tuple(
             PlannedFor(
-                target=" ".join([t.target, t.mode, t.dtype, *_sizes(t)]), predicted_us=float(us),
+                target=PlannedProgram(
+                    target=t.target, mode=t.mode, dtype=t.dtype, batch=t.batch, seq=t.seq
+                ).key,
+                predicted_us=float(us),
                 factor_before=float(before), factor_after=float(end),
             )
             for t, us, before, end in each
@@ -115,12 +109,6 @@ def plan_of(
             for c, f in zip(choice.chosen, after, strict=True)
         ),
     )  # fmt: skip
-
-
-def _sizes(target: Wanted) -> Iterator[str]:
-    for name, size in (("batch", target.batch), ("seq", target.seq)):
-        if size:
-            yield f"{name}={size}"
 
 
 def usual_pool(targets: Sequence[Wanted], context: Context) -> Pool:

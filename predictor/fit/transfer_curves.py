@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.calibrate.posterior import apply, fit_adapter, variance_before
+from predictor.calibrate.posterior import NORMAL_90, apply, fit_adapter, variance_before
 from predictor.calibrate.prior import Prior, shipped_interval_scale
 from predictor.calibrate.readings import Readings
 from predictor.fit.transfer_baselines import Proxy, ProxyPredictor, flops_law, log_work
@@ -36,8 +36,6 @@ METHODS: tuple[str, ...] = (
 )  # fmt: skip
 LEAST_ROWS = 3
 """Rows below which a device, or a setting of it, is left out."""
-LEVEL_DEVIATIONS = 1.645
-"""Half-width of a 90% interval of a normal variable, in standard deviations."""
 TREE_ROWS = 4000
 """Rows of other devices that boosted trees see."""
 OWN_WEIGHT = 20.0
@@ -169,7 +167,7 @@ class _Pool:
         else:
             factor_S, variance_S = np.zeros(len(asked)), variance_before(self.prior, asked)
         log_us_S = asked.log_predicted_N + factor_S
-        half_S = LEVEL_DEVIATIONS * shipped_interval_scale() * np.sqrt(variance_S)
+        half_S = NORMAL_90 * shipped_interval_scale() * np.sqrt(variance_S)
         covered = np.abs(asked.log_measured_N - log_us_S) <= half_S
         return {
             "method": OURS, **errors(log_us_S, asked.log_measured_N),

@@ -24,6 +24,12 @@ DTYPE_BYTES: Mapping[str, float] = {
     "complex64": 8, "complex128": 16,
 }  # fmt: skip
 """Bytes of one element by dtype name (the names used everywhere in this library)."""
+_AUTOCAST = "amp-"
+
+
+def autocast_of(dtype: str) -> str | None:
+    """The dtype that autocast computes in (`amp-fp16`: fp16); None without autocast."""
+    return dtype.removeprefix(_AUTOCAST) if dtype.startswith(_AUTOCAST) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

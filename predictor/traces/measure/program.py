@@ -24,7 +24,7 @@ from predictor.capture.specs import TORCH_DTYPES
 from predictor.capture.target import load_program
 from predictor.capture.torch import capture_module
 from predictor.errors import CaptureError, PredictorError
-from predictor.graph.ir import OpGraph
+from predictor.graph.ir import OpGraph, autocast_of
 from predictor.traces.measure.real_values import real_inputs, set_weights
 
 Mode = Literal["infer", "train"]
@@ -71,7 +71,7 @@ class RealProgram:
 
     def graph(self) -> OpGraph:
         """The captured step."""
-        amp = self.dtype.removeprefix("amp-") if self.dtype.startswith("amp-") else None
+        amp = autocast_of(self.dtype)
         return capture_module(
             self.module, self.args, self.inputs, mode=self.mode, amp=amp, name=self.name,
             optimizer=self.optimizer if self.mode == "train" else None,
