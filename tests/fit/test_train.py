@@ -262,6 +262,24 @@ def test_a_folder_of_other_features_is_refused(
         train_once("run")
 
 
+def test_split_and_folder_are_refused_before_the_data_is_read(
+    train_once: TrainOnce, tmp_path: Path
+) -> None:
+    unread = [tmp_path / "empty"]
+    unread[0].mkdir()
+    (tmp_path / "file").write_text("x")
+    train_once("run")
+    with pytest.raises(RecipeError, match="unknown split 'none'"):
+        train_once("new", data=unread, split="none")
+    for out in ("file", "file/run"):
+        with pytest.raises(RecipeError, match=r"file is no folder; give another --out"):
+            train_once(out, data=unread)
+    with pytest.raises(RecipeError, match="holds a run of another recipe"):
+        train_once("run", data=unread, network__hidden=12)
+    with pytest.raises(DataError, match="no NeuSight layout"):  # all is well but the data
+        train_once("run", data=unread)
+
+
 def test_a_training_that_diverges_ends_and_says_so(train_once: TrainOnce) -> None:
     with pytest.raises(RecipeError, match=r"the loss is nan after epoch \d+: .*learning_rate"):
         train_once("run", optimizer__learning_rate=1e30, optimizer__epochs=3)
