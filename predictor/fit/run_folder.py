@@ -28,7 +28,7 @@ def check_folder(out_dir: Path, recipe: Mapping[str, object], what: str = "run")
     if not above.is_dir():
         raise RecipeError(f"{out_dir}: {above} is no folder; give another --out")
     path = out_dir / RESOLVED
-    if not path.is_file():
+    if not path.is_file() or _is_bare(out_dir):
         return
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
@@ -53,15 +53,21 @@ def claim_folder(
         what: a `run` or a `study`.
 
     Raises:
-        RecipeError: the folder holds a run of another recipe, other data or other features.
+        RecipeError: the folder holds a run of another recipe, other data or other features, with
+            something of it done.
     """
     out_dir.mkdir(parents=True, exist_ok=True)
     resolved = {"recipe": recipe, "data": facts, "features": columns_hash()}
     text = json.dumps(resolved, indent=1, sort_keys=True)
     path = out_dir / RESOLVED
-    if path.is_file() and path.read_bytes() != text.encode():
+    if path.is_file() and path.read_bytes() != text.encode() and not _is_bare(out_dir):
         raise _other(out_dir, what)
     write_text(path, text)
+
+
+def _is_bare(out_dir: Path) -> bool:
+    """Whether a run came to nothing yet: its folder holds what it would have been, no result."""
+    return all(path.name == RESOLVED for path in out_dir.iterdir())
 
 
 def _other(out_dir: Path, what: str) -> RecipeError:
