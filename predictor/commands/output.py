@@ -72,6 +72,19 @@ def check_files(**files: str | Path | None) -> None:
             )
 
 
+def check_folder(flag: str, folder: Path) -> None:
+    """Refuse the name of a folder to write that is a file, or below one, before any work is done.
+
+    Raises:
+        typer.BadParameter: it is.
+    """
+    above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not above.is_dir():
+        raise typer.BadParameter(
+            f"{str(folder)!r}: {above} is no folder: name another", param_hint=flag
+        )
+
+
 def write_json(value: Mapping[str, object] | Sequence[object], file: str) -> None:
     """Write JSON to a file, or to standard output for `-`; NaN is absent, so `null`."""
     text = json.dumps(_without_nan(value), indent=2, allow_nan=False)
