@@ -19,6 +19,7 @@ from accuracy_suites import TURNS, Scored, SuiteFacts, of_suite, with_kinds
 from predictor.checkpoint import RELEASE_FOLDER
 from predictor.errors import DataError
 from predictor.fit.crossval import TABLES, HeldOut
+from predictor.fit.data import FOLDS as SHAPE_FOLDS
 from predictor.fit.interval_check import judged
 from predictor.fit.train import HELD_OUT
 
@@ -78,15 +79,13 @@ def _note(config: Mapping[str, Any], kind: str) -> str:
     folds = recipe["calibration"]["most_folds"]
     epochs = recipe["calibration"]["epochs"] or recipe["optimizer"]["epochs"]
     share = f"a {SHARES[folds]}" if folds in SHARES else f"one in {folds}"
+    what = f"about {share} of all devices, with their near-twins,"
+    if kind == "model":
+        what = f"about {share} of all model families, or a {SHARES[SHAPE_FOLDS]} of kernel shapes,"
     if not folds:
-        share = "one group"
-    what = (
-        "of all devices, with their near-twins"
-        if kind == "device"
-        else "of all model families, or of kernel shapes,"
-    )
+        what = "one group"
     return (
-        f"about {share} {what} held out at once; one network of {epochs} epochs a fold, where the "
+        f"{what} held out at once; one network of {epochs} epochs a fold, where the "
         f"release has {recipe['network']['members']} of {recipe['optimizer']['epochs']}: errors "
         "are above those of the release on a device, family or shape that alone is new"
     )

@@ -142,7 +142,7 @@ def _facts(data: Imported, recipe: Recipe, split: Split) -> dict[str, dict[str, 
 
 
 def _keep(held_out: HeldOut, out_dir: Path) -> None:
-    """The rows that were held out, for whoever wants to look closer (`training/held_out.py`)."""
+    """The rows that were held out, for whoever wants to look closer (`accuracy_report.py`)."""
     with replacing_folder(out_dir / HELD_OUT) as fresh:
         for name in TABLES:
             getattr(held_out, name).to_parquet(fresh / f"{name}.parquet")

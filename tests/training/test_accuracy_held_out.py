@@ -123,7 +123,7 @@ def test_the_page_tells_of_rows_held_out(
     suites = accuracy.held_out.read_held_out(run, accuracy.suites.read_facts())
     page = accuracy.report.page(suites)
     assert "Checkpoint `tried-v1, fold networks`" in page
-    assert "about a third of all devices, with their near-twins held out at once" in page
+    assert "about a third of all devices, with their near-twins, held out at once" in page
     assert "one network of 2 epochs a fold, where the release has 3 of 10" in page
     assert "| device | nvidia-t4 | 40 | 10.0 | 10.0 | 10.0 | +10.0 |" in page
     assert "| framework | vllm | 60 | 10.0 |" in page
