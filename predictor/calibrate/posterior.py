@@ -10,7 +10,8 @@ around 0 with the prior's variances. `f_i` is nearly linear: a step's log ratio 
 kernels' corrections, weighted by their shares of time (Gauss-Newton steps take the shares at the
 corrected times). Noise is scaled by what the rows show, with the prior's own as so many rows' worth
 (an inverse-gamma posterior, Gelman et al., Bayesian Data Analysis, section 14.2), and readings far
-off weigh less (Student's t, the same, section 17.2).
+off weigh less (Student's t, the same, section 17.2). How wide the prior is for the device at hand
+is left open: fits under all of `WIDTHS`, no correction among them, are averaged.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from predictor.calibrate.prior import Prior
+from predictor.calibrate.prior import WIDTHS, Prior
 from predictor.calibrate.readings import Floats, Indices, Readings
 
 STEPS = 4
@@ -30,8 +31,6 @@ HALVINGS = 8
 """How often a Gauss-Newton step is halved where it overshoots."""
 FREEDOM = 4.0
 """Degrees of freedom of the noise of one reading."""
-WIDTHS: tuple[float, ...] = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
-WIDTH_SPREAD = 0.7
 LEAST_LEFT = 0.05
 """Of a reading that the fit follows wholly."""
 ROWS_OF_PRIOR = 8.0
@@ -65,34 +64,97 @@ def fit_adapter(readings: Readings, prior: Prior) -> Posterior:
         prior: variances of the weights and of the noise.
     """
     ratio_N = readings.log_ratio_N
-    weights_T = np.zeros(len(prior.variance_T))
+    weights_T, scale = np.zeros(len(prior.variance_T)), 1.0
     _, slope_NT = readings.corrected(weights_T)
     active_A = np.flatnonzero((np.abs(slope_NT) > 1e-9).any(axis=0) & (prior.variance_T > 0))
+    variance_WA = np.outer(np.square(WIDTHS), prior.variance_T[active_A])
     noise_N = prior.noise_of(readings.kind_N)
-    prior = prior.widened(
-        _width(slope_NT[:, active_A], ratio_N, noise_N, prior.variance_T[active_A])
-    )
-    precision_A = 1.0 / prior.variance_T[active_A]
-    trust_N = np.ones(len(ratio_N))
-    mean_A, covariance_AA, scale = np.zeros(len(active_A)), np.zeros((0, 0)), 1.0
+    certain_N = _trust(_off_middle(readings), noise_N) / noise_N
     for _ in range(STEPS):
         log_N, slope_NT = readings.corrected(weights_T)
         slope_NA = slope_NT[:, active_A]
-        target_N = ratio_N - log_N + slope_NA @ mean_A
-        weighted_NA = slope_NA * (trust_N / noise_N)[:, None]
-        precision_AA = weighted_NA.T @ slope_NA + np.diag(precision_A)
-        covariance_AA = np.asarray(np.linalg.inv(precision_AA), dtype=np.float64)
-        found_A = covariance_AA @ (weighted_NA.T @ target_N)
+        target_N = ratio_N - log_N + slope_NA @ weights_T[active_A]
+        mixed = _mixed(slope_NA, target_N, certain_N, variance_WA, prior.chance_W)
+        precision_A = 1.0 / (mixed.chance_W @ variance_WA)
         mean_A, left_N, cost = _downhill(
-            readings, weights_T, active_A, found_A, (trust_N / noise_N, precision_A)
+            readings, weights_T, active_A, mixed.mean_A, (certain_N, precision_A)
         )
         weights_T[active_A] = mean_A
         scale = (ROWS_OF_PRIOR + cost) / (ROWS_OF_PRIOR + len(ratio_N))
-        trust_N = (FREEDOM + 1.0) / (FREEDOM + left_N**2 / (noise_N * scale))
+        certain_N = _trust(left_N, noise_N * scale) / noise_N
     return Posterior(
-        active_A=active_A, mean_A=mean_A, covariance_AA=covariance_AA * scale, prior=prior,
+        active_A=active_A, mean_A=mean_A, covariance_AA=mixed.covariance_AA * scale,
+        prior=prior.widened(float(np.sqrt(mixed.chance_W @ np.square(WIDTHS)))),
         noise_scale=scale,
     )  # fmt: skip
+
+
+def _trust(left_N: Floats, variance_N: Floats) -> Floats:
+    """How much each reading counts (Student's t), given what a fit leaves of it."""
+    return np.asarray((FREEDOM + 1.0) / (FREEDOM + left_N**2 / variance_N))
+
+
+def _off_middle(readings: Readings) -> Floats:
+    """(N,) log ratio less the median of its kind.
+
+    A wild reading counts less from the start on: of three, a fit that began with all of them would
+    take the wild one for a device far off, and never leave it again (Huber and Ronchetti, Robust
+    Statistics, section 7.8, on where reweighting begins).
+    """
+    ratio_N = readings.log_ratio_N
+    left_N = np.zeros_like(ratio_N)
+    for kind in np.unique(readings.kind_N):
+        own_N = readings.kind_N == kind
+        left_N[own_N] = ratio_N[own_N] - np.median(ratio_N[own_N])
+    return left_N
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Mixed:
+    """Weights under all widths of the prior, each as much as the readings make it likely."""
+
+    chance_W: Floats
+    mean_A: Floats
+    covariance_AA: Floats
+
+
+def _mixed(
+    slope_NA: Floats, target_N: Floats, certain_N: Floats, variance_WA: Floats, before_W: Floats
+) -> _Mixed:
+    """Linear regression under every width of the prior, averaged; the noise scale is left open.
+
+    A device may lie farther from the predictions than the prior knows, or nowhere off: no width is
+    chosen, all are averaged (Hoeting et al., Statistical Science 14, 1999).
+
+    Args:
+        slope_NA: of the readings.
+        target_N: what the weights shall explain.
+        certain_N: inverse noise variances.
+        variance_WA: of the weights under each width.
+        before_W: chance of each width before the readings.
+    """
+    weighted_NA = slope_NA * certain_N[:, None]
+    gram_AA, pull_A = weighted_NA.T @ slope_NA, weighted_NA.T @ target_N
+    plain = float((certain_N * target_N**2).sum())
+    likely, means, covariances = [], [], []
+    for variance_A, before in zip(variance_WA, before_W, strict=True):
+        root_A = np.sqrt(variance_A)
+        inner_AA = np.eye(len(root_A)) + root_A[:, None] * gram_AA * root_A
+        covariance_AA = root_A[:, None] * np.linalg.inv(inner_AA) * root_A
+        mean_A = covariance_AA @ pull_A
+        cost = ROWS_OF_PRIOR + plain - float(pull_A @ mean_A)
+        log_det = float(np.linalg.slogdet(inner_AA)[1])
+        rows = ROWS_OF_PRIOR + len(target_N)
+        likely.append(float(np.log(before)) - 0.5 * log_det - 0.5 * rows * float(np.log(cost)))
+        means.append(mean_A)
+        covariances.append(covariance_AA)
+    chance_W = np.exp(np.array(likely) - max(likely))
+    chance_W /= chance_W.sum()
+    mean_A = np.asarray(chance_W @ np.stack(means))
+    covariance_AA = np.zeros_like(gram_AA)
+    for chance, own_A, own_AA in zip(chance_W, means, covariances, strict=True):
+        covariance_AA += chance * (own_AA + np.outer(own_A - mean_A, own_A - mean_A))
+    return _Mixed(chance_W=chance_W, mean_A=mean_A, covariance_AA=covariance_AA)
 
 
 def _downhill(
@@ -124,28 +186,6 @@ def _downhill(
         if found[2] <= before * (1 + 1e-9):
             return found
     return at(0.0)
-
-
-def _width(slope_NA: Floats, ratio_N: Floats, noise_N: Floats, variance_A: Floats) -> float:
-    """Factor on the prior's spread that makes the readings likeliest, noise scale left open.
-
-    A processor may lie farther from the predictions than the GPUs that the prior knows; each
-    factor's own likelihood falls with its distance from 1 (`WIDTH_SPREAD` in log).
-    """
-    weighted_NA = slope_NA / noise_N[:, None]
-    gram_AA, pull_A = weighted_NA.T @ slope_NA, weighted_NA.T @ ratio_N
-    plain = float((ratio_N**2 / noise_N).sum())
-    found = []
-    for width in WIDTHS:
-        own_A = variance_A * width**2
-        precision_AA = gram_AA + np.diag(1.0 / own_A)
-        root_AA = np.linalg.cholesky(precision_AA)
-        part_A = np.linalg.solve(root_AA, pull_A)
-        log_det = 2.0 * float(np.log(np.diag(root_AA)).sum()) + float(np.log(own_A).sum())
-        cost = ROWS_OF_PRIOR + plain - float(part_A @ part_A)
-        likely = -0.5 * log_det - 0.5 * (ROWS_OF_PRIOR + len(ratio_N)) * np.log(cost)
-        found.append(likely - 0.5 * (np.log(width) / WIDTH_SPREAD) ** 2)
-    return WIDTHS[int(np.argmax(found))]
 
 
 def apply(posterior: Posterior, readings: Readings) -> tuple[Floats, Floats]:
