@@ -125,9 +125,10 @@ def variants(
     )
 
 
-def varies(data: FitData, groups: Sequence[str]) -> bool:
-    """Whether any column of the groups differs between the kernels that train."""
-    away = [COLUMNS.index(name) for group in groups for name in GROUPS[group]]
+def varies(data: FitData, groups: Sequence[str], unread: Sequence[str] = ()) -> bool:
+    """Whether any column of the groups that is read differs between the kernels that train."""
+    names = [name for group in groups for name in GROUPS[group] if name not in unread]
+    away = [COLUMNS.index(name) for name in names]
     for samples in (data.kernels, data.steps, data.ratios, data.models):
         for name in FEATURES:
             x = getattr(samples, name, None)

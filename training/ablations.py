@@ -95,7 +95,9 @@ def _run(
         if place.is_dir():
             _check_same(place, facts)
             continue
-        if variant.without and not varies(_drawn(changed, folds[0], drawn)[0], variant.without):
+        if variant.without and not varies(
+            _drawn(changed, folds[0], drawn)[0], variant.without, recipe.network.unread
+        ):
             sys.stdout.write(f"{path.stem}: {variant.name}: left out, its columns never differ\n")
             continue
         judging = [_sampled(fold, share) for fold in by_shape] if variant.shapes else folds

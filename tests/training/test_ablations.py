@@ -101,6 +101,7 @@ def test_a_group_varies_where_kernels_differ_in_a_column(kinds: ModuleType) -> N
     assert kinds.varies(data, ("alignment",))
     assert kinds.varies(data, ("power", "alignment"))
     assert not kinds.varies(data, ("power",))
+    assert not kinds.varies(data, ("alignment",), unread=("m_odd",))
 
 
 def test_columns_and_base_of_a_variant(kinds: ModuleType) -> None:
