@@ -312,8 +312,15 @@ def test_an_optimizer_without_training_is_refused():
 
 def test_a_step_that_does_not_fit_into_the_time_is_refused_before_it_is_sampled(run):
     program = classifier("infer")
-    with pytest.raises(DataError, match=r"mlp: a step takes .* give more --minutes"):
+    with pytest.raises(DataError, match=r"mlp: needs another .* give more --minutes"):
         run.measure(program, stop=0.0)
+
+
+def test_a_step_that_becomes_slow_is_refused_while_it_is_sampled(run, monkeypatch):
+    program, clock = classifier("infer"), iter(range(0, 10**6, 40))  # 40 s from look to look
+    monkeypatch.setattr("predictor.traces.measure.steps.time.monotonic", lambda: next(clock))
+    with pytest.raises(DataError, match=r"mlp: needs another .*4 times 40 s"):
+        run.measure(program, stop=200.0)
 
 
 def test_sampling_stops_with_the_time(run, monkeypatch):
