@@ -38,7 +38,7 @@ from predictor.features.table import KernelTable, table_from_graph
 from predictor.graph.ir import PHASES, KernelGraph
 from predictor.hardware.device import Device, Software
 from predictor.nn.composition import STEP_SHARPNESS
-from predictor.nn.latency import LatencyPredictor, host_us
+from predictor.nn.latency import LatencyPredictor, host_us, zero_shot_warning
 from predictor.nn.prediction import Interval, Prediction
 
 
@@ -74,9 +74,10 @@ class AdaptedPredictor:
             kernel_lower_us=_end(found.kernel_lower_us, found.kernel_us, time, scale_N),
             kernel_upper_us=_end(found.kernel_upper_us, found.kernel_us, time, scale_N),
         )  # fmt: skip
+        unmeasured = zero_shot_warning(device.id, self.name)
         moved = replace(
             moved, kernel_lower_us=np.maximum(moved.kernel_lower_us, found.floor_us),
-            warnings=(*found.warnings, self.adapter.line),
+            warnings=(*(w for w in found.warnings if w != unmeasured), self.adapter.line),
         )  # fmt: skip
         host = {p: host_us(graph, table, p, table.phase == i) for i, p in enumerate(PHASES)}
         row_T = step_row(graph, software)

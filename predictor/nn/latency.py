@@ -223,15 +223,18 @@ class LatencyPredictor:
     def _warnings(self, device: Device, known: bool) -> tuple[str, ...]:
         found = []
         if not known:
-            found.append(
-                f"{device.id} is not among the measured devices of {self.name}: zero-shot estimate"
-            )
+            found.append(zero_shot_warning(device.id, self.name))
             learned = kinds_of(self.networks.devices)
             if device.kind not in learned.known:
                 found.append(
                     f"{self.name} learned from {learned.text}; {device.kind} figures extrapolate"
                 )
         return tuple(found)
+
+
+def zero_shot_warning(device: str, checkpoint: str) -> str:
+    """What is told of an estimate for a device that nothing was measured on."""
+    return f"{device} is not among the measured devices of {checkpoint}: zero-shot estimate"
 
 
 def _compose(

@@ -14,7 +14,7 @@ import predictor
 from predictor import api, cli
 from predictor.calibrate.adapter import CONFIG, MAX_BYTES, Adapter, load_adapter
 from predictor.errors import AdapterError, UnknownDeviceError
-from predictor.fit.adapting import fit_from_rows, row_hashes
+from predictor.fit.adapting import fit_from_rows, readings_of, row_hashes
 from predictor.graph.ir import OpGraph
 from predictor.hardware.catalogue import resolve_device
 from predictor.traces.sources.registry import read_source
@@ -57,8 +57,6 @@ def products(times_us: list[float], device: str = DEVICE) -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def slow_rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twelve products, each `SLOWER` times as long as the checkpoint says."""
-    from predictor.fit.adapting import readings_of
-
     folder = tmp_path_factory.mktemp("rows")
     first = csv_of(folder, products([1000.0] * 12))
     found = readings_of(read_source("rows", [first]), api.load(CHECKPOINT))
@@ -84,6 +82,8 @@ def test_a_device_slower_than_predicted_is_predicted_slower(
     assert own.latency_us > 1.2 * plain.latency_us
     assert own.adapter is not None and own.to_json()["adapter"] == adapter.line
     assert adapter.line in own.warnings
+    assert any("zero-shot" in w for w in plain.warnings)
+    assert not any("zero-shot" in w for w in own.warnings)
 
     def width(one: api.Estimate) -> float:
         return float(np.log(one.step.upper_us / one.step.lower_us))
@@ -184,6 +184,22 @@ def test_one_row_is_enough_and_steps_count_too(tmp_path: Path) -> None:
     found = fit_from_rows(DEVICE, [csv_of(tmp_path, step)], checkpoint=CHECKPOINT)
     assert found.facts["rows_step"] == 1
     assert found.facts["step_error_before"] > 0
+
+
+def test_the_host_s_launch_is_in_the_time_of_an_op_timed_inside_a_step(
+    tmp_path: Path, network: api.Predictor
+) -> None:
+    """A short op waits for its launch under a timer around it, and not as device time."""
+    small = products([50.0]).assign(m=8, n=8, k=8)
+    inside, alone = (
+        readings_of(
+            read_source("rows", [csv_of(tmp_path, small.assign(context=c), f"{c}.csv")]), network
+        ).readings
+        for c in ("in_step", "device")
+    )
+    assert inside.host_us_N[0] > 1.0 > alone.host_us_N[0]
+    assert inside.log_predicted_N[0] > alone.log_predicted_N[0] + 0.1
+    assert inside.kind_N[0] == alone.kind_N[0]
 
 
 def test_a_row_is_known_again_wherever_it_is_read_from(slow_rows: Path, adapter: Adapter) -> None:
