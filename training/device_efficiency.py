@@ -20,6 +20,7 @@ import numpy as np
 
 ORDERS: tuple[str, ...] = ("release", "reversed", "random")
 ONE, PARTS = "one model", "device parts"
+LONGER = {ONE: "one model, longer", PARTS: "device parts, longer"}
 FEW, PHYSICS = "ten rows", "no training"
 """Names of trainings: with and without device parts; on ten rows of one device; the prior alone."""
 

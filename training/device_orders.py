@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 from device_efficiency import FEW, ONE, ORDERS, PHYSICS
-from device_orders_page import page, write_figure
+from device_orders_figure import write_figure
+from device_orders_page import page
 from device_streams import STREAMS, Judged, Stream, StreamPlan, drawn, read_stream, readings
 from device_variants import FEW_UPDATES, VARIANTS, Variant, trained
 
@@ -60,7 +61,7 @@ class Run:
     def name(self) -> str:
         """Of its file."""
         devices = "+".join(sorted(self.devices)) or "none"
-        return f"{self.variant.replace(' ', '-')}@{self.seed}@{devices}"
+        return f"{self.variant.replace(',', '').replace(' ', '-')}@{self.seed}@{devices}"
 
 
 def orders(devices: Sequence[str]) -> dict[str, tuple[str, ...]]:

@@ -1,12 +1,13 @@
-"""The page and the figure of `device_orders.py`, from the errors of its trainings."""
+"""The page of `device_orders.py`, from the errors of its trainings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 from device_efficiency import (
+    LONGER,
     ONE,
     PARTS,
     Efficiency,
@@ -17,8 +18,8 @@ from device_efficiency import (
     noise,
 )
 from device_variants import VARIANTS
+from numpy.typing import NDArray
 
-from predictor.atomic import write_text
 from predictor.hardware.twins import twins
 
 INTRODUCTION = """# Devices over time
@@ -28,8 +29,10 @@ nothing here is written by hand. Devices of a source join one by one, in three o
 (within a year by name), reversed, and at random. After each, a small network
 (`training/device_orders.toml`) is trained from the start on all devices so far (updates grow with
 the root of their number), and judged on every device: **on fold 1 of shapes (kernels; products by
-their n and k) or models (steps), which no device trains on**; fold 0 is not read. Errors are mean
-absolute percentage errors.
+their n and k) or models (steps), which no device trains on**; fold 0 is not read. A P100 trains and
+takes its place where it measured fp16, and is not judged there: its products take no path of their
+own, so that predictions fall back on assumed times, whatever the network. Errors are mean absolute
+percentage errors.
 
 | model | is |
 |---|---|
@@ -59,10 +62,8 @@ an adapter on the same ten. *Unseen* leaves out devices of which a near-twin has
 **Noise**: single devices and all devices together are trained with a second seed; the figure is the
 median over devices of how far TE moves. A device is harmed where its TE is below minus that.
 """
+FROZEN = "frozen trunk"
 SHORT = ("nvidia-", "amd-", "intel-", "google-")
-COLOURS: Mapping[str, str] = {
-    "release": "#1b6ca8", "reversed": "#d1495b", "random": "#2e933c",
-}  # fmt: skip
 
 
 def page(runs: Path) -> str:
@@ -75,7 +76,9 @@ def page(runs: Path) -> str:
     )
     parts += ["## All streams", "", *summary(streams), ""]
     parts += ["## All devices joined", "", *joined(streams), ""]
-    parts += ["## Weights of devices, alignment", "", *extras(streams), ""]
+    parts += ["## Before a device joins", "", *by_number(streams), ""]
+    parts += ["## Updates, weights of devices, alignment", "", *extras(streams), ""]
+    parts += [*verdicts(streams), ""]
     for errors in streams:
         for target in errors.targets():
             parts += [f"## {errors.name}, {target}s", "", *_stream(errors, target)]
@@ -108,42 +111,93 @@ def summary(streams: Sequence[Errors]) -> list[str]:
 
 def joined(streams: Sequence[Errors]) -> list[str]:
     """Ways to hold all devices against separate models."""
+    names = (ONE, LONGER[ONE], PARTS, LONGER[PARTS], FROZEN)
     lines = [
         "Mean over devices of log(error of separate models / error) when all have joined, in "
         "brackets how many devices are worse than their separate model by more than the noise. "
         "*Frozen trunk*: the mean over orders, of the devices that came later. *Least error*: the "
         "way whose mean is the largest, *separate* where all are below 0.", "",
-        "| stream | n | one model | device parts | frozen trunk | least error |",
-        "|---|--:|--:|--:|--:|---|",
+        f"| stream | n | {' | '.join(names)} | least error |",
+        "|---|--:|" + "--:|" * len(names) + "---|",
     ]  # fmt: skip
     for errors, target in _each(streams):
-        devices = errors.judged(target)
         limit = noise(errors, PARTS, target)
-        found = {
-            variant: {
-                d: [errors.error(variant, errors.devices, d, target)] for d in devices
-            } for variant in (ONE, PARTS)
-        }  # fmt: skip
-        found["frozen trunk"] = {
-            d: [
-                frozen(errors, order, d, target) for order in errors.orders.values()
-                if order.index(d) >= len(order) // 2
-            ] for d in devices
-        }  # fmt: skip
         cells, means = [], {"separate": 0.0}
-        for name, of in found.items():
-            logs = np.array([
-                np.mean(np.log(errors.own(d, target) / np.array(of[d])))
-                for d in devices if of[d]
-            ])  # fmt: skip
-            logs = logs[np.isfinite(logs)]
+        for name in names:
+            logs = against_separate(errors, name, target)
             means |= {name: float(logs.mean())} if len(logs) else {}
             harmed = int((logs < -limit).sum())
             cells.append(f"{logs.mean():+.2f} ({harmed}/{len(logs)})" if len(logs) else "–")
         best = max(means, key=lambda name: means[name])
         lines.append(
-            f"| {errors.name}, {target}s | {len(devices)} | {' | '.join(cells)} | {best} |"
+            f"| {errors.name}, {target}s | {len(errors.judged(target))} | {' | '.join(cells)} | "
+            f"{best} |"
         )
+    return lines
+
+
+def against_separate(errors: Errors, name: str, target: str) -> NDArray[np.float64]:
+    """Of each device that has the figure: log(error of its separate model / error)."""
+    out = []
+    for device in errors.judged(target):
+        found = [errors.error(name, errors.devices, device, target)]
+        if name == FROZEN:
+            found = [
+                frozen(errors, order, device, target) for order in errors.orders.values()
+                if order.index(device) >= len(order) // 2
+            ]  # fmt: skip
+        if found:
+            out.append(np.mean(np.log(errors.own(device, target) / np.array(found))))
+    logs = np.array(out, dtype=np.float64)
+    return logs[np.isfinite(logs)]
+
+
+def by_number(streams: Sequence[Errors]) -> list[str]:
+    """Unseen devices by how many have joined: at no rows, and at ten."""
+    most = max((len(errors.devices) for errors, _ in _each(streams)), default=1) - 1
+    lines = [
+        "*Unseen*, and *unseen, 10 rows*, of device parts, by how many devices have joined (mean "
+        "over orders; near-twins left out).", "",
+        "| stream | " + " | ".join(str(i) for i in range(1, most + 1)) + " |",
+        "|---|" + "--:|" * most,
+    ]  # fmt: skip
+    for errors, target in _each(streams):
+        found = [e for e in efficiencies(errors, PARTS, target) if not twin_seen(errors, e)]
+        cells = []
+        for i in range(1, most + 1):
+            here = [e for e in found if e.position == i]
+            cells.append(
+                ", ".join(_signed(_finite_mean([getattr(e, n) for e in here]))
+                          for n in ("unseen", "unseen_ten"))
+            )  # fmt: skip
+        lines.append(f"| {errors.name}, {target}s | {' | '.join(cells)} |")
+    return lines
+
+
+def verdicts(streams: Sequence[Errors]) -> list[str]:
+    """Which changes pay: mean gain and more devices better than worse, both beyond the noise."""
+    lines = [
+        "A change pays where its mean gain is above the noise of TE and more than half of the "
+        "devices get better; it costs where the mean is below minus the noise. Unseen devices are "
+        "three at most: an indication.", "",
+    ]  # fmt: skip
+    for variant in VARIANTS:
+        if variant.every_order or variant.name == LONGER[ONE]:
+            continue
+        told: dict[str, list[str]] = {"pays": [], "costs": []}
+        for errors, target in _each(streams):
+            limit = noise(errors, PARTS, target)
+            for seen in (True, False):
+                logs = gains(errors, variant.name, target, seen=seen)
+                if not len(logs):
+                    continue
+                text = f"{errors.name} {target}s {'seen' if seen else 'unseen'} {logs.mean():+.2f}"
+                if logs.mean() > limit and (logs > 0).mean() > 0.5:
+                    told["pays"].append(text)
+                elif logs.mean() < -limit:
+                    told["costs"].append(text)
+        said = "; ".join(f"{word}: {', '.join(of) or 'nowhere'}" for word, of in told.items())
+        lines.append(f"- **{variant.name}**: {said}.")
     return lines
 
 
@@ -154,7 +208,7 @@ def twin_seen(errors: Errors, found: Efficiency) -> bool:
 
 def extras(streams: Sequence[Errors]) -> list[str]:
     """Variants of device parts against it: mean log ratio of errors, and of how many devices."""
-    others = [v.name for v in VARIANTS if v.name not in (ONE, PARTS)]
+    others = [v.name for v in VARIANTS if not v.every_order and v.name != LONGER[ONE]]
     lines = [
         "Mean over devices of log(error of device parts / error), by release: above 0 the change "
         "pays; in brackets the devices that it makes better, of all. *Seen*: all devices trained "
@@ -172,6 +226,18 @@ def extras(streams: Sequence[Errors]) -> list[str]:
 
 def gain(errors: Errors, variant: str, target: str, *, seen: bool) -> str:
     """Mean log ratio of the errors of device parts and a variant, and how many get better."""
+    ratios = gains(errors, variant, target, seen=seen)
+    if not len(ratios):
+        return "–"
+    return f"{ratios.mean():+.2f} ({(ratios > 0).sum()}/{len(ratios)})"
+
+
+def gains(errors: Errors, variant: str, target: str, *, seen: bool) -> NDArray[np.float64]:
+    """Of each device: log(error of device parts / error of the variant).
+
+    Seen devices are those of all, trained on; unseen ones those of the second half by release,
+    trained on the first, without near-twins of these.
+    """
     half = errors.devices[: len(errors.devices) // 2]
     trained = errors.devices if seen else half
     judged = [d for d in errors.judged(target) if seen or not ({d, *twins(d)} & set(half))]
@@ -179,10 +245,7 @@ def gain(errors: Errors, variant: str, target: str, *, seen: bool) -> str:
         np.log(errors.error(PARTS, trained, d, target) / errors.error(variant, trained, d, target))
         for d in judged
     ])  # fmt: skip
-    ratios = ratios[np.isfinite(ratios)]
-    if not len(ratios):
-        return "–"
-    return f"{ratios.mean():+.2f} ({(ratios > 0).sum()}/{len(ratios)})"
+    return ratios[np.isfinite(ratios)]
 
 
 def _each(streams: Sequence[Errors]) -> Iterator[tuple[Errors, str]]:
@@ -204,7 +267,9 @@ def _rows(errors: Errors, target: str) -> list[str]:
         f"{short(d)} {rows[d][target]['held']} ({rows[d][target]['known']})"
         for d in errors.judged(target)
     ]
-    return ["Rows that judge, in brackets those that adapters may read: " + ", ".join(counts) + "."]
+    text = "Rows that judge, in brackets those that adapters may read: " + ", ".join(counts) + "."
+    none = not any(rows[d][target]["known"] for d in errors.judged(target))
+    return [text + (f" No {target} trains here: other kinds of rows do." if none else "")]
 
 
 def by_device(errors: Errors, target: str) -> list[str]:
@@ -290,6 +355,10 @@ def _mean(values: Sequence[float]) -> float:
     return float(np.mean(values)) if len(values) else float("nan")
 
 
+def _finite_mean(values: Sequence[float]) -> float:
+    return _mean([v for v in values if np.isfinite(v)])
+
+
 def _percent(value: float) -> str:
     return f"{value:.1f}" if np.isfinite(value) else "–"
 
@@ -301,79 +370,3 @@ def _signed(value: float) -> str:
 def _spread(values: Sequence[float]) -> str:
     there = np.array([v for v in values if np.isfinite(v)])
     return f"{there.mean():+.2f} ± {there.std():.2f}" if len(there) else "–"
-
-
-WIDTH, HEIGHT, LEFT, TOP, GAP, FOOT = 230, 180, 46, 52, 30, 70
-LIMIT = 1.0
-"""Log ratios beyond it stand at the edge."""
-
-
-def write_figure(runs: Path, path: Path) -> None:
-    """Mean log of the separate model's error over the joint one's, on devices so far, by stage."""
-    panels = list(_each([load_errors(p.parent) for p in sorted(runs.glob("*/facts.txt"))]))
-    width, height = LEFT + len(panels) * (WIDTH + GAP), TOP + HEIGHT + FOOT
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-        f'width="{width}" height="{height}" font-family="sans-serif" font-size="11">',
-        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
-        _text(LEFT, 18, "Mean log(error of separate models / error) on the devices so far", 13),
-    ]
-    for i, (errors, target) in enumerate(panels):
-        parts += _panel(LEFT + i * (WIDTH + GAP), errors, target)
-    for i, (name, colour) in enumerate(COLOURS.items()):
-        x, y = LEFT + 130 * i, TOP + HEIGHT + 38
-        parts.append(_line([(x, y - 4), (x + 24, y - 4)], colour))
-        parts.append(_text(x + 30, y, name))
-    parts.append(
-        _text(LEFT, TOP + HEIGHT + 58, "solid: device parts; dashed: one model; x: devices so far")
-    )
-    write_text(path, "\n".join([*parts, "</svg>", ""]))
-
-
-def _panel(left: float, errors: Errors, target: str) -> list[str]:
-    stages = len(errors.devices)
-    parts = [_text(left, TOP - 10, f"{errors.name}, {target}s", 12)]
-    for level in (-LIMIT, -0.5, 0.0, 0.5, LIMIT):
-        y = TOP + HEIGHT * (LIMIT - level) / (2 * LIMIT)
-        colour = "#888888" if level == 0 else "#e6e6e6"
-        parts.append(_line([(left, y), (left + WIDTH, y)], colour, 1.0))
-        parts.append(_text(left - 34, y + 4, f"{level:+.1f}"))
-    for stage in range(1, stages + 1):
-        x = left + WIDTH * (stage - 1) / max(stages - 1, 1)
-        parts.append(_text(x - 3, TOP + HEIGHT + 14, str(stage)))
-    for name, order in errors.orders.items():
-        for variant in (ONE, PARTS):
-            points = []
-            for i, value in enumerate(stage_means(errors, variant, order, target)):
-                if np.isfinite(value):
-                    inside = float(np.clip(value, -LIMIT, LIMIT))
-                    x = left + WIDTH * i / max(stages - 1, 1)
-                    points.append((x, TOP + HEIGHT * (LIMIT - inside) / (2 * LIMIT)))
-            parts.append(_line(points, COLOURS[name], 2.0, dashed=variant == ONE))
-    return parts
-
-
-def stage_means(errors: Errors, variant: str, order: Sequence[str], target: str) -> list[float]:
-    """By stage: mean over devices so far of log(separate error / joint error)."""
-    out = []
-    for i in range(1, len(order) + 1):
-        so_far = [d for d in order[:i] if d in errors.judged(target)]
-        out.append(_mean([
-            float(np.log(errors.own(d, target) / errors.error(variant, order[:i], d, target)))
-            for d in so_far
-        ]))  # fmt: skip
-    return out
-
-
-def _line(
-    points: Sequence[tuple[float, float]], colour: str, stroke: float = 2.0, *, dashed: bool = False
-) -> str:
-    dash = ' stroke-dasharray="4 3"' if dashed else ""
-    text = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    return (
-        f'<polyline points="{text}" fill="none" stroke="{colour}" stroke-width="{stroke}"{dash}/>'
-    )
-
-
-def _text(x: float, y: float, words: str, size: int = 11) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}">{words}</text>'

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import torch
-from device_efficiency import ONE, PARTS
+from device_efficiency import LONGER, ONE, PARTS
 from torch import Tensor
 
 from predictor.fit.fitting import EpochShuffle, FitData, fit_networks
@@ -90,6 +90,8 @@ class Variant:
     weights: str = ""
     """`rows`: every row weighs the same; `devices`: every device does, in all."""
     aligned: bool = False
+    longer: bool = False
+    """Whether updates grow with the number of devices, not with its root."""
     every_order: bool = False
     """Whether it is trained along every order, or by release alone."""
 
@@ -104,6 +106,14 @@ VARIANTS: tuple[Variant, ...] = (
         name=PARTS, overrides=_PARTS, every_order=True,
         text="a shared trunk; a seen device has an effect a kind of kernel and a head of its own "
         "(hidden in 40% of the rows, so that the trunk serves devices that have none)",
+    ),
+    Variant(
+        name=LONGER[ONE], device_parts=False, longer=True,
+        text="one model; as many updates a device as a separate model gets",
+    ),
+    Variant(
+        name=LONGER[PARTS], overrides=_PARTS, longer=True,
+        text="device parts; as many updates a device as a separate model gets",
     ),
     Variant(
         name="equal devices", overrides=_PARTS, weights="devices",
@@ -129,15 +139,15 @@ def trained(recipe: Recipe, data: FitData, variant: Variant, updates: int) -> En
     """The network of a variant; `recipe` holds the variant's overrides already."""
     seen = data if variant.device_parts else nameless(data)
     seen = weighted(seen, variant.weights)
-    recipe = with_updates(recipe, data, updates)
+    power = 1.0 if variant.longer else 0.5
+    recipe = with_updates(recipe, data, math.ceil(updates * max(len(data.hosts), 1) ** power))
     module = AlignedTraining if variant.aligned else LatencyTraining
     nets = fit_networks(recipe, seen, None, progress=False, module=module)
     return Ensemble(members=tuple(nets), devices=seen.hosts)
 
 
 def with_updates(recipe: Recipe, data: FitData, updates: int) -> Recipe:
-    """The recipe with as many epochs as make so many updates, times the root of the devices."""
-    updates = math.ceil(updates * max(len(data.hosts), 1) ** 0.5)
+    """The recipe with as many epochs as make so many updates, at least."""
     models = 0 if data.models is None else len(data.models)
     shuffle = EpochShuffle(len(data.kernels.measured_us_N), models, recipe.optimizer, recipe.seed)
     epochs = min(1000, math.ceil(updates / len(shuffle)))

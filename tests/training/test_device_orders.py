@@ -172,12 +172,14 @@ def test_the_page_names_the_harmed_device_and_nobody_else(
     ) in lines
     assert sum("one model, device parts |" in line for line in lines) == 1
     assert (
-        "| neusight, kernels | 4 | +0.46 (1/4) | +0.46 (1/4) | +0.29 (0/4) | one model |" in lines
-    )
+        "| neusight, kernels | 4 | +0.46 (1/4) | +0.46 (1/4) | +0.46 (1/4) | +0.46 (1/4) "
+        "| +0.29 (0/4) | one model |"
+    ) in lines
+    assert "| neusight, kernels | +0.69, +0.69 | +0.69, +0.69 | +0.69, +0.69 |" in lines
     harm = next(line for line in lines if line.startswith("| neusight, kernels | device parts"))
     assert "| 4 |" in harm
     assert "| 0.00 |" in harm
-    pages.write_figure(tmp_path, tmp_path / "figure.svg")
+    orders.write_figure(tmp_path, tmp_path / "figure.svg")
     assert (tmp_path / "figure.svg").read_text().count("<polyline") == 5 + 6 + 3
 
 
@@ -192,6 +194,9 @@ def test_what_pays_is_told_by_the_log_of_errors(
     errors = reckoning.load_errors(tmp_path / "neusight")
     assert pages.gain(errors, "equal rows", "kernel", seen=True) == "+0.69 (4/4)"
     assert pages.gain(errors, "equal rows", "kernel", seen=False) == "+0.00 (0/2)"
+    told = pages.verdicts([errors])
+    assert "- **equal rows**: pays: neusight kernels seen +0.69; costs: nowhere." in told
+    assert "- **aligned states**: pays: nowhere; costs: nowhere." in told
     assert pages.gain(errors, "nothing", "kernel", seen=True) == "–"
 
 
