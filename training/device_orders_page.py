@@ -39,8 +39,8 @@ percentage errors.
 | separate | a network for each device, of its rows alone |
 """
 MODELS_AFTER = """| frozen trunk | device parts trained on the first half of an order; \
-every later device gets an adapter ([calibrate](calibrate.md)) on all its rows (1,000 at most), \
-and nothing else changes |
+every later device gets an adapter ([calibrate](calibrate.md)) on its rows, as many as stand in \
+brackets below (separate models train on more), and nothing else changes |
 | physics | the prior of the networks (roofline and tile model), untrained |
 | 10 rows | an adapter on ten random rows of the device, mean of three draws; *alone*: a network \
 trained on just these |
@@ -306,7 +306,7 @@ def by_stage(errors: Errors, order_name: str, target: str) -> list[str]:
     lines = [
         "| joined | so far: separate | one model | device parts | frozen trunk "
         "| next | 0 rows: physics | one model | device parts "
-        "| 10 rows: alone | physics | one model | device parts | all its rows: adapter "
+        "| 10 rows: alone | physics | one model | device parts | its rows: adapter "
         "| separate |",
         "|---|--:|--:|--:|--:|---|" + "--:|" * 9,
     ]  # fmt: skip
