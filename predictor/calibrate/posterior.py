@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from predictor.calibrate.prior import WIDTHS, Prior
-from predictor.calibrate.readings import Floats, Indices, Readings
+from predictor.calibrate.readings import KINDS, Floats, Indices, Readings
 
 STEPS = 4
 """Gauss-Newton steps: the last changed no weight by more than 0.01 on the rows tried."""
@@ -31,6 +31,10 @@ HALVINGS = 8
 """How often a Gauss-Newton step is halved where it overshoots."""
 FREEDOM = 4.0
 """Degrees of freedom of the noise of one reading."""
+MOST_REFITS = 20
+"""Steps up to which each is left out of a fit of its own."""
+LEAST_WIDTH = 1e-3
+"""Of the prior that a Gauss-Newton step is held against."""
 LEAST_LEFT = 0.05
 """Of a reading that the fit follows wholly."""
 ROWS_OF_PRIOR = 8.0
@@ -67,15 +71,16 @@ def fit_adapter(readings: Readings, prior: Prior) -> Posterior:
     weights_T, scale = np.zeros(len(prior.variance_T)), 1.0
     _, slope_NT = readings.corrected(weights_T)
     active_A = np.flatnonzero((np.abs(slope_NT) > 1e-9).any(axis=0) & (prior.variance_T > 0))
-    variance_WA = np.outer(np.square(WIDTHS), prior.variance_T[active_A])
+    variance_A = prior.variance_T[active_A]
     noise_N = prior.noise_of(readings.kind_N)
     certain_N = _trust(_off_middle(readings), noise_N) / noise_N
     for _ in range(STEPS):
         log_N, slope_NT = readings.corrected(weights_T)
         slope_NA = slope_NT[:, active_A]
         target_N = ratio_N - log_N + slope_NA @ weights_T[active_A]
-        mixed = _mixed(slope_NA, target_N, certain_N, variance_WA, prior.chance_W)
-        precision_A = 1.0 / (mixed.chance_W @ variance_WA)
+        mixed = _mixed(slope_NA, target_N, certain_N, variance_A, prior.chance_W)
+        width = float(np.sqrt(mixed.chance_W @ np.square(WIDTHS)))
+        precision_A = 1.0 / (variance_A * max(width, LEAST_WIDTH) ** 2)
         mean_A, left_N, cost = _downhill(
             readings, weights_T, active_A, mixed.mean_A, (certain_N, precision_A)
         )
@@ -84,8 +89,7 @@ def fit_adapter(readings: Readings, prior: Prior) -> Posterior:
         certain_N = _trust(left_N, noise_N * scale) / noise_N
     return Posterior(
         active_A=active_A, mean_A=mean_A, covariance_AA=mixed.covariance_AA * scale,
-        prior=prior.widened(float(np.sqrt(mixed.chance_W @ np.square(WIDTHS)))),
-        noise_scale=scale,
+        prior=prior.widened(width), noise_scale=scale,
     )  # fmt: skip
 
 
@@ -119,7 +123,7 @@ class _Mixed:
 
 
 def _mixed(
-    slope_NA: Floats, target_N: Floats, certain_N: Floats, variance_WA: Floats, before_W: Floats
+    slope_NA: Floats, target_N: Floats, certain_N: Floats, variance_A: Floats, before_W: Floats
 ) -> _Mixed:
     """Linear regression under every width of the prior, averaged; the noise scale is left open.
 
@@ -130,30 +134,32 @@ def _mixed(
         slope_NA: of the readings.
         target_N: what the weights shall explain.
         certain_N: inverse noise variances.
-        variance_WA: of the weights under each width.
+        variance_A: of the weights, at a width of 1.
         before_W: chance of each width before the readings.
     """
-    weighted_NA = slope_NA * certain_N[:, None]
-    gram_AA, pull_A = weighted_NA.T @ slope_NA, weighted_NA.T @ target_N
-    plain = float((certain_N * target_N**2).sum())
-    likely, means, covariances = [], [], []
-    for variance_A, before in zip(variance_WA, before_W, strict=True):
-        root_A = np.sqrt(variance_A)
-        inner_AA = np.eye(len(root_A)) + root_A[:, None] * gram_AA * root_A
-        covariance_AA = root_A[:, None] * np.linalg.inv(inner_AA) * root_A
-        mean_A = covariance_AA @ pull_A
-        cost = ROWS_OF_PRIOR + plain - float(pull_A @ mean_A)
-        log_det = float(np.linalg.slogdet(inner_AA)[1])
-        rows = ROWS_OF_PRIOR + len(target_N)
-        likely.append(float(np.log(before)) - 0.5 * log_det - 0.5 * rows * float(np.log(cost)))
-        means.append(mean_A)
-        covariances.append(covariance_AA)
-    chance_W = np.exp(np.array(likely) - max(likely))
+    # in R directions that the readings tell of apart from each other, all widths have one answer
+    sure_N, root_A = np.sqrt(certain_N), np.sqrt(variance_A)
+    left_NR, size_R, right_RA = np.linalg.svd(
+        sure_N[:, None] * slope_NA * root_A, full_matrices=False
+    )
+    told_R, rows = left_NR.T @ (sure_N * target_N), ROWS_OF_PRIOR + len(target_N)
+    square_WR = np.square(np.outer(WIDTHS, size_R))
+    spare = ROWS_OF_PRIOR + float((certain_N * target_N**2).sum() - (told_R**2).sum())
+    cost_W = spare + (told_R**2 / (1.0 + square_WR)).sum(axis=1)
+    likely_W = (
+        np.log(before_W) - 0.5 * np.log1p(square_WR).sum(axis=1) - 0.5 * rows * np.log(cost_W)
+    )
+    chance_W = np.exp(likely_W - likely_W.max())
     chance_W /= chance_W.sum()
-    mean_A = np.asarray(chance_W @ np.stack(means))
-    covariance_AA = np.zeros_like(gram_AA)
-    for chance, own_A, own_AA in zip(chance_W, means, covariances, strict=True):
-        covariance_AA += chance * (own_AA + np.outer(own_A - mean_A, own_A - mean_A))
+    shares_WR = square_WR / (1.0 + square_WR)
+    mean_WR = shares_WR * told_R / np.maximum(size_R, np.finfo(float).tiny)
+    mean_R = chance_W @ mean_WR
+    basis_AR, wide = (right_RA * root_A).T, np.square(WIDTHS)
+    off_WR = mean_WR - mean_R
+    inner_RR = (off_WR * chance_W[:, None]).T @ off_WR
+    inner_RR -= np.diag(chance_W @ (wide[:, None] * shares_WR))
+    covariance_AA = np.diag(float(chance_W @ wide) * variance_A) + basis_AR @ inner_RR @ basis_AR.T
+    mean_A = basis_AR @ mean_R
     return _Mixed(chance_W=chance_W, mean_A=mean_A, covariance_AA=covariance_AA)
 
 
@@ -206,15 +212,27 @@ def variance_before(prior: Prior, readings: Readings) -> Floats:
     return np.asarray((slope_NT**2) @ prior.variance_T + prior.noise_of(readings.kind_N))
 
 
-def leave_one_out(posterior: Posterior, readings: Readings) -> Floats:
+def leave_one_out(posterior: Posterior, readings: Readings, prior: Prior) -> Floats:
     """(N,) log of measured over predicted of each reading by the fit on the others.
 
-    From the fit on all (Gelman et al., section 7.2): what a reading leaves, over what it did not
-    say itself.
+    Whole steps, of a few, are each left out of a fit of their own; for others the fit on all tells
+    (Gelman et al., section 7.2): what a reading leaves, over what it did not say itself. A reading
+    that the fit hardly trusted said little.
+
+    Args:
+        posterior: of the fit on all.
+        readings: those it was fitted on.
+        prior: that it was fitted with.
     """
     log_N, slope_NT = readings.corrected(posterior.weights_T())
     slope_NA = slope_NT[:, posterior.active_A]
     covariance_AA = posterior.covariance_AA / posterior.noise_scale
     own_N = np.einsum("na,ab,nb->n", slope_NA, covariance_AA, slope_NA, optimize=True)
-    own_N = own_N / posterior.prior.noise_of(readings.kind_N)
-    return np.asarray((readings.log_ratio_N - log_N) / np.maximum(1.0 - own_N, LEAST_LEFT))
+    noise_N, left_N = posterior.prior.noise_of(readings.kind_N), readings.log_ratio_N - log_N
+    own_N = own_N * _trust(left_N, noise_N * posterior.noise_scale) / noise_N
+    out_N = np.asarray(left_N / np.maximum(1.0 - own_N, LEAST_LEFT))
+    steps = np.flatnonzero(readings.kind_N == KINDS.index("step"))
+    for i in steps if len(readings) > 1 and len(steps) <= MOST_REFITS else ():
+        others = fit_adapter(readings.take(np.arange(len(readings)) != i), prior)
+        out_N[i] = readings.log_ratio_N[i] - apply(others, readings.take(np.array([i])))[0][0]
+    return out_N

@@ -221,7 +221,7 @@ def _facts(found: Readings, posterior: Posterior) -> dict[str, Any]:
     """What the adapter's file tells of its rows."""
     before, after = (
         np.abs(np.exp(-ratio) - 1.0)
-        for ratio in (found.log_ratio_N, leave_one_out(posterior, found))
+        for ratio in (found.log_ratio_N, leave_one_out(posterior, found, shipped_prior()))
     )
     facts: dict[str, Any] = {"rows": len(found)}
     for i, kind in enumerate(KINDS):

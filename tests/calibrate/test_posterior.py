@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from predictor.calibrate.empirical_bayes import estimate_prior
-from predictor.calibrate.posterior import apply, fit_adapter, variance_before
+from predictor.calibrate.posterior import apply, fit_adapter, leave_one_out, variance_before
 from predictor.calibrate.prior import WIDTHS, prior_of, shipped_prior
 from predictor.calibrate.readings import KINDS, NO_HOST_US, Readings, joined
 from predictor.calibrate.terms import (
@@ -149,6 +149,18 @@ def test_a_prior_sure_that_nothing_is_off_corrects_nothing():
     wide = replace(even, chance_W=np.where(np.array(WIDTHS) == 4.0, 1.0, 1e-12))
     between = [apply(fit_adapter(rows, prior), rows)[0][0] for prior in (even, wide)]
     assert 0.02 < between[0] < between[1]
+
+
+def test_a_step_is_left_out_of_the_fit_that_tells_its_error():
+    """The wild one of three says nothing of itself."""
+    steps = ((390.0, 10.0, 1.5), (300.0, 100.0, 1.4), (10.0, 390.0, 4.0))
+    rows = joined([step_of(first, second, ratio=ratio) for first, second, ratio in steps])
+    prior = shipped_prior()
+    left = leave_one_out(fit_adapter(rows, prior), rows, prior)
+    alone, others = rows.take(np.array([2])), rows.take(np.array([0, 1]))
+    told, _ = apply(fit_adapter(others, prior), alone)
+    assert left[2] == pytest.approx(np.log(4.0) - told[0])
+    assert left[2] > 1.0
 
 
 def test_take_cuts_what_joined_put_together():
