@@ -12,7 +12,7 @@ import torch
 
 import predictor
 from predictor import api, cli
-from predictor.calibrate.adapter import CONFIG, MAX_BYTES, Adapter, load_adapter
+from predictor.calibrate.adapter import CONFIG, MAX_BYTES, WEIGHTS, Adapter, load_adapter
 from predictor.errors import AdapterError, UnknownDeviceError
 from predictor.fit.adapting import fit_from_rows, readings_of, row_hashes
 from predictor.graph.ir import OpGraph
@@ -138,11 +138,50 @@ def test_a_damaged_folder_is_refused(damage: str, adapter: Adapter, tmp_path: Pa
     elif damage == "config":
         config.write_text("device = ")
     elif damage == "version":
-        config.write_text(config.read_text().replace("format_version = 1", "format_version = 9"))
+        config.write_text(config.read_text().replace("format_version = 2", "format_version = 9"))
     else:
         config.unlink()
     with pytest.raises(AdapterError, match="predictor calibrate"):
         load_adapter(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("error_before", None, "'error_before' is missing"),
+        ("rows", '"x"', "rows = 'x' is no count"),
+        ("rows", "3", "not the sum of its kinds"),
+        ("error_after", "nan", "error_after = nan is no finite number"),
+        ("noise_scale", "-9.7", "noise_scale = -9.7 is no finite number above 0"),
+        ("interval_scale", "nan", "interval_scale = nan is no finite number above 0"),
+        ("device", "4", "device = 4 is no text"),
+        ("weights_sha256", None, "'weights_sha256' is missing"),
+    ],
+)
+def test_a_fact_that_is_missing_or_of_another_type_is_refused(
+    name: str, value: str | None, told: str, adapter: Adapter, tmp_path: Path
+) -> None:
+    adapter.save(tmp_path)
+    config = tmp_path / CONFIG
+    lines = config.read_text(encoding="utf-8").splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith(f"{name} = "))
+    lines[at] = f"renamed_{lines[at]}" if value is None else f"{name} = {value}"
+    config.write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(AdapterError, match="predictor calibrate") as refused:
+        load_adapter(tmp_path)
+    assert told in str(refused.value)
+
+
+def test_weights_that_were_changed_after_the_fit_are_refused(
+    adapter: Adapter, tmp_path: Path
+) -> None:
+    """Zeros in the covariance are finite, of its shape, and would narrow every interval."""
+    adapter.save(tmp_path)
+    weights = tmp_path / WEIGHTS
+    data = weights.read_bytes()
+    weights.write_bytes(data[:-4000] + bytes(4000))
+    with pytest.raises(AdapterError, match="is not what"):
+        load_adapter(tmp_path)
 
 
 def test_another_checkpoint_or_other_facts_are_refused(
