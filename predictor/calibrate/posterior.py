@@ -224,6 +224,8 @@ def leave_one_out(posterior: Posterior, readings: Readings, prior: Prior) -> Flo
         readings: those it was fitted on.
         prior: that it was fitted with.
     """
+    if len(readings) == 1:
+        return readings.log_ratio_N  # without it there is nothing to fit
     log_N, slope_NT = readings.corrected(posterior.weights_T())
     slope_NA = slope_NT[:, posterior.active_A]
     covariance_AA = posterior.covariance_AA / posterior.noise_scale
@@ -232,7 +234,7 @@ def leave_one_out(posterior: Posterior, readings: Readings, prior: Prior) -> Flo
     own_N = own_N * _trust(left_N, noise_N * posterior.noise_scale) / noise_N
     out_N = np.asarray(left_N / np.maximum(1.0 - own_N, LEAST_LEFT))
     steps = np.flatnonzero(readings.kind_N == KINDS.index("step"))
-    for i in steps if len(readings) > 1 and len(steps) <= MOST_REFITS else ():
+    for i in steps if len(steps) <= MOST_REFITS else ():
         others = fit_adapter(readings.take(np.arange(len(readings)) != i), prior)
         out_N[i] = readings.log_ratio_N[i] - apply(others, readings.take(np.array([i])))[0][0]
     return out_N

@@ -163,6 +163,13 @@ def test_a_step_is_left_out_of_the_fit_that_tells_its_error():
     assert left[2] > 1.0
 
 
+def test_leaving_out_the_only_row_leaves_the_prediction_as_it_was():
+    prior = shipped_prior()
+    for row in (kernels([1.5]), step_of(300.0, 100.0, ratio=1.5)):
+        left = leave_one_out(fit_adapter(row, prior), row, prior)
+        assert left.tolist() == row.log_ratio_N.tolist()
+
+
 def test_take_cuts_what_joined_put_together():
     whole = joined([step_of(300.0, 100.0), kernels([2.0]), step_of(10.0, 20.0)])
     part = whole.take(np.array([2, 0]))
