@@ -223,6 +223,8 @@ def _facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     counts = {name: _count(facts, name) for name in ("rows", *(f"rows_{kind}" for kind in KINDS))}
     if counts["rows"] < 1 or sum(counts.values()) != 2 * counts["rows"]:
         raise ValueError(f"rows = {counts['rows']} is not the sum of its kinds, or not above 0")
+    if _count(facts, "rows_device") > counts["rows_kernel"]:
+        raise ValueError(f"rows_device = {facts['rows_device']} is more than rows_kernel")
     errors = ("error_before", "error_after")
     of_steps = [f"step_{name}" for name in errors] if counts["rows_step"] else []
     for name in (*errors, *of_steps, *(f"noise_{kind}" for kind in KINDS)):

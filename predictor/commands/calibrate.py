@@ -44,9 +44,11 @@ def calibrate(
     adapter = fit_from_rows(device, rows, checkpoint=checkpoint)
     folder = user_place(adapter.device, adapter.checkpoint) if out is None else out
     adapter.save(folder)
+    count = {kind: int(adapter.facts[f"rows_{kind}"]) for kind in _KINDS}
+    count["kernel"] -= count["device"]
     counts = [
         f"{n:,} {one if n == 1 else several}"
-        for kind, (one, several) in _KINDS.items() if (n := adapter.facts[f"rows_{kind}"])
+        for kind, (one, several) in _KINDS.items() if (n := count[kind])
     ]  # fmt: skip
     say(f"{adapter.line} ({', '.join(counts)})")
     of = "step_" if adapter.facts["rows_step"] else ""
@@ -60,6 +62,7 @@ def calibrate(
 
 _KINDS = {
     "alone": ("kernel alone", "kernels alone"),
+    "device": ("kernel alone, device time", "kernels alone, device time"),
     "kernel": ("kernel inside a step", "kernels inside steps"),
     "step": ("whole step", "whole steps"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -46,11 +47,24 @@ def test_rows_that_do_not_agree_are_told(
     assert calibrated(rows_of(tmp_path / "wild.csv", 200, 4000, 600), tmp_path / "a") == 0
     said = capsys.readouterr()
     assert "rows that do not agree; estimates without --adapter may be closer" in said.err
-    assert "(3 kernels inside steps)" in said.out
+    assert "(3 kernels alone, device time)" in said.out
     assert calibrated(rows_of(tmp_path / "slow.csv", 400, 800, 1200), tmp_path / "b") == 0
     assert "do not agree" not in capsys.readouterr().err
 
 
 def test_one_row_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert calibrated(rows_of(tmp_path / "one.csv", 220), tmp_path / "a") == 0
-    assert "(1 kernel inside a step)" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "(1 kernel alone, device time)" in said
+    before, after = re.findall(r"([0-9.]+)% (?:before|after)", said)
+    assert before == after  # without the only row nothing is corrected
+
+
+def test_rows_are_named_by_how_they_were_timed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = rows_of(tmp_path / "rows.csv", 220, 430, 640)
+    text = rows.read_text().replace("device,430", "in_step,430").replace("device,640", "step,640")
+    rows.write_text(text)
+    assert calibrated(rows, tmp_path / "a") == 0
+    assert "(1 kernel alone, device time, 2 kernels inside steps)" in capsys.readouterr().out

@@ -210,9 +210,36 @@ def test_rows_that_no_adapter_can_be_fitted_on(tmp_path: Path, slow_rows: Path) 
         times = csv_of(tmp_path, good.assign(latency_us=good["latency_us"] * factor), "u.csv")
         with pytest.raises(AdapterError, match="microseconds"):
             fit_from_rows(DEVICE, [times], checkpoint=CHECKPOINT)
-    noisy = csv_of(tmp_path, good.assign(flag="noisy"), "n.csv")
-    with pytest.raises(AdapterError, match="at least one is needed"):
+    noisy = csv_of(tmp_path, good.assign(flag="cold_cache"), "n.csv")
+    with pytest.raises(AdapterError, match="at least one is needed: measure kernels"):
         fit_from_rows(DEVICE, [noisy], checkpoint=CHECKPOINT)
+    loaded = csv_of(tmp_path, good.assign(flag="other_load"), "l.csv")
+    with pytest.raises(AdapterError, match="measure again on a quiet machine, with"):
+        fit_from_rows(DEVICE, [loaded], checkpoint=CHECKPOINT)
+
+
+def test_a_dtype_that_no_term_knows_is_left_out_and_counted(
+    tmp_path: Path, network: api.Predictor
+) -> None:
+    rows = products([1000.0, 2000.0, 3000.0]).assign(dtype=["fp32", "complex64", "complex64"])
+    found = readings_of(read_source("rows", [csv_of(tmp_path, rows)]), network)
+    assert len(found.readings) == 1
+    assert found.left_out == {"kernels in complex64, which no correction knows": 2}
+
+
+def test_equal_kernels_are_one_reading_of_their_median_time(
+    tmp_path: Path, network: api.Predictor
+) -> None:
+    times = [900.0, 1000.0, 1400.0]
+    same = products([1000.0]).loc[[0, 0, 0]].assign(latency_us=times)
+    rows = pd.concat([same, products([1000.0]).assign(context="in_step")])
+    found = readings_of(read_source("rows", [csv_of(tmp_path, rows)]), network)
+    assert np.exp(found.readings.log_measured_N) == pytest.approx([1000.0, 1000.0])
+    assert len(set(found.hashes)) == 4  # none of them proves anything
+    many = csv_of(tmp_path, products([1000.0]).loc[[0] * 50], "m.csv")
+    facts = fit_from_rows(DEVICE, [many], checkpoint=CHECKPOINT).facts
+    assert facts["rows"] == 1
+    assert facts["error_after"] == facts["error_before"] > 0
 
 
 def test_one_row_is_enough_and_steps_count_too(tmp_path: Path) -> None:
