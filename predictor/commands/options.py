@@ -13,8 +13,8 @@ from predictor.program import DEFAULT_OPTIMIZER, Mode
 
 TARGET_HELP = (
     "A zoo name (gpt2-large), timm:NAME or timm:NAME@PIXELS, file.py:function returning "
-    "(module, inputs), a graph that `predictor capture` wrote, or a torch.profiler trace or "
-    "execution graph (.json, .json.gz). Not yet: hf:DIR, .onnx, .mlir, .pt2."
+    "(module, inputs), an exported program (.pt2), a graph that `predictor capture` wrote, or a "
+    "torch.profiler trace or execution graph (.json, .json.gz). Not yet: hf:DIR, .onnx, .mlir."
 )
 
 Target = Annotated[str, typer.Argument(metavar="TARGET", help=TARGET_HELP)]
@@ -61,7 +61,8 @@ Plan = Annotated[str | None, typer.Option(metavar="PLAN", help="Not yet: dp=8,tp
 Dim = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="NAME=N", help="A free size of an exported program, by name; may be repeated."
+        metavar="NAME=N",
+        help="A free size of an exported program or ONNX model, by name; may be repeated.",
     ),
 ]
 Adapter = Annotated[
@@ -88,13 +89,13 @@ def dims_of(given: list[str] | None) -> dict[str, int]:
     """The sizes that `--dim NAME=N` names.
 
     Raises:
-        CaptureError: one is not a name and a positive number, or is given twice.
+        CaptureError: one is not a name and a number, or is given twice.
     """
     dims: dict[str, int] = {}
     for text in given or ():
         name, equals, size = text.rpartition("=")
-        if not equals or not name.strip() or not size.strip().isdecimal() or int(size) < 1:
-            raise CaptureError(f"--dim {text!r}: write NAME=N with N from 1, as in --dim batch=8")
+        if not equals or not name.strip() or not size.strip().isdecimal():
+            raise CaptureError(f"--dim {text!r}: write NAME=N with N from 0, as in --dim batch=8")
         if name.strip() in dims:
             raise CaptureError(f"--dim names {name.strip()!r} twice")
         dims[name.strip()] = int(size)
