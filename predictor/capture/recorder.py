@@ -33,6 +33,8 @@ class Recorder:
     tensors: TensorTable = field(default_factory=TensorTable)
     optimizing: bool = False
     """True while an optimizer step is running."""
+    differentiating: bool = False
+    """True while a program that holds its own backward runs it."""
     module_stack: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """What the user should know about the capture."""
@@ -54,6 +56,8 @@ class Recorder:
     def _here(self) -> tuple[Phase, str]:
         if self.optimizing:
             return "optimizer", ""
+        if self.differentiating:
+            return "backward", self.module_stack[-1] if self.module_stack else ""
         node = current_autograd_node()
         if node is None or torch.is_grad_enabled():  # grad mode inside backward: a recomputation
             module = self.module_stack[-1] if self.module_stack else ""
