@@ -103,8 +103,8 @@ def _no_program(name: str, inside: dict[str, zipfile.ZipInfo]) -> str:
         )
     if "data.pkl" in inside:
         return (
-            f"{name} is a pickle of torch.save, and reading it would run its code: save the "
-            "program with torch.export.save"
+            f"{name} is a pickle of torch.save, and reading it would run its code (or it is cut "
+            "short, and ends with one): save the program with torch.export.save"
         )
     return f"{name} is an archive without an exported program (models/*.json): torch.export.save"
 

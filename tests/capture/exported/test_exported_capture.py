@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.export import Dim
+from torch.nn import functional
 
 import predictor
 from predictor.capture.exported.capture import capture_exported
@@ -252,3 +253,51 @@ def test_operators_of_other_libraries_are_taken_as_described(saved: Saved) -> No
     with pytest.raises(CostRuleError, match="twice"):
         predictor.estimate(graph, device="nvidia-t4")
     assert predictor.estimate(graph, device="nvidia-t4", allow_opaque=True).coverage.opaque > 0
+
+
+# -- programs that hold their own backward --------------------------------------------------------
+
+
+class WithLoss(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 16), nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(self.second(self.first(x).relu()), labels)
+
+
+@pytest.fixture
+def joint() -> torch.export.ExportedProgram:
+    from torch.export.experimental import _export_forward_backward
+
+    inputs = (torch.zeros(3, 8), torch.zeros(3, dtype=torch.long))
+    return _export_forward_backward(torch.export.export(WithLoss(), inputs))
+
+
+def test_a_program_with_its_backward_is_a_training_step(
+    joint: torch.export.ExportedProgram, tmp_path: Any, nodes: Nodes
+) -> None:
+    inputs = (torch.zeros(3, 8), torch.zeros(3, dtype=torch.long))
+    direct = predictor.capture(
+        WithLoss(), inputs, mode="train", loss=lambda out: torch.as_tensor(out)
+    )
+    graph = predictor.capture(joint)
+    assert replace(graph.workload, name="") == replace(direct.workload, name="")
+    products = ("aten.mm", "aten.addmm")
+    for phase, counted in (("forward", 2), ("backward", 3)):
+        for one in (graph, direct):
+            assert counted == sum(n.op in products and n.phase == phase for n in one.nodes)
+    assert graph.nodes[-1].op == "predictor.adamw"
+    assert graph.nodes[-1].attrs == direct.nodes[-1].attrs
+    assert [n.phase for n in graph.nodes] == sorted(
+        (n.phase for n in graph.nodes), key=["forward", "backward", "optimizer"].index
+    )
+    path = str(tmp_path / "joint.pt2")
+    torch.export.save(joint, path)
+    assert nodes(predictor.capture(path, mode="train")) == nodes(graph)
+
+
+def test_a_program_with_its_backward_is_no_inference(joint: torch.export.ExportedProgram) -> None:
+    with pytest.raises(CaptureError, match="exported with its loss and backward"):
+        predictor.capture(joint, mode="infer")
