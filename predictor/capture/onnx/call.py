@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from predictor.capture.onnx.walk import Walk
 
 
+class UnknownValuesError(CaptureError):
+    """A rule needs values that only a run has."""
+
+
 @dataclass(slots=True, eq=False)
 class Call:
     """One operator call while it is translated."""
@@ -123,10 +127,10 @@ class Call:
 
     # -- failures -------------------------------------------------------------------------------
 
-    def unknown(self, what: str) -> CaptureError:
+    def unknown(self, what: str) -> UnknownValuesError:
         """The error for what depends on values that capture does not have."""
         names = [n for n in self.node.outputs if n]
-        return CaptureError(
+        return UnknownValuesError(
             f"{self.node.title}: {what} depend(s) on values that only a run has; give the size of "
             f"its result by name where it has one (--dim NAME=N), or the value of a scalar "
             f"operand ({', '.join(n for n in self.node.inputs if n)}) that it follows from; "

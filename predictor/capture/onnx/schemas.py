@@ -9,6 +9,7 @@ import onnx
 from onnx import FunctionProto, TensorProto, TypeProto, defs, shape_inference
 
 from predictor.capture.onnx.call import Call
+from predictor.capture.onnx.node import value_of
 from predictor.capture.onnx.values import Sequence_, Value, dtype_of
 
 _ELEMENTS = {
@@ -42,6 +43,9 @@ def body_of(call: Call) -> FunctionProto | None:
     if schema is None or node.proto is None:
         return None
     known: Any = schema  # its stub leaves the bodies out
+    for name, attribute in known.attributes.items():
+        if name not in node.attrs and attribute.default_value.name:
+            node.attrs[name] = value_of(attribute.default_value)
     if known.has_function:
         body = known.function_body
         assert isinstance(body, FunctionProto)

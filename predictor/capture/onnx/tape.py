@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from predictor.capture.onnx.values import (
     Value,
     contiguous_strides,
+    dense_like,
     is_contiguous,
-    is_dense,
     viewed_strides,
 )
 from predictor.capture.specs import touched_bytes
@@ -247,6 +247,6 @@ def common_strides(values: Sequence[Value], shape: tuple[int, ...]) -> tuple[int
             found = value.strides
         elif found != value.strides:
             return None
-    if found is None or is_contiguous(shape, found) or not is_dense(shape, found):
+    if found is None or is_contiguous(shape, found) or 0 in found:
         return None
-    return found
+    return dense_like(shape, found)

@@ -136,6 +136,17 @@ def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return True
 
 
+def dense_like(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
+    """Strides of a new tensor without gaps whose axes lie in memory in the same order."""
+    order = sorted(range(len(shape)), key=lambda i: (strides[i], -i))
+    out = [0] * len(shape)
+    step = 1
+    for i in order:
+        out[i] = step
+        step *= max(shape[i], 1)
+    return tuple(out)
+
+
 def viewed_strides(
     shape: Sequence[int], strides: Sequence[int], new: Sequence[int]
 ) -> tuple[int, ...] | None:

@@ -10,10 +10,10 @@ import numpy as np
 from onnx import FunctionProto, GraphProto, TensorProto, TypeProto
 
 from predictor.capture.onnx import known, schemas
-from predictor.capture.onnx.call import Call
+from predictor.capture.onnx.call import Call, UnknownValuesError
 from predictor.capture.onnx.dims import Sizes, declared_shape
 from predictor.capture.onnx.node import Node, read_nodes, value_of
-from predictor.capture.onnx.patterns import recognise
+from predictor.capture.onnx.patterns.recognise import recognise
 from predictor.capture.onnx.reading import shape_of, values_of
 from predictor.capture.onnx.rules.table import HOST, NARROW, RULES
 from predictor.capture.onnx.tape import Tape
@@ -153,7 +153,8 @@ class Walk:
         for info in (*graph.value_info, *graph.output):
             if info.type.HasField("tensor_type"):
                 scope.types[info.name] = info.type.tensor_type
-        self.nodes(recognise(read_nodes(graph.node), self, [o.name for o in graph.output]))
+        names = [o.name for o in graph.output]
+        self.nodes(recognise(read_nodes(graph.node), names, self.lookup))
         return [self.named(o.name, "the graph's results") for o in graph.output]
 
     def named(self, name: str, where: str) -> Item:
@@ -170,6 +171,13 @@ class Walk:
                 "is out of order or is cut off"
             ) from None
         return item
+
+    def lookup(self, name: str) -> object:
+        """What a name stands for by now, None for nothing."""
+        try:
+            return self.scope.find(name)
+        except KeyError:
+            return None
 
     def nodes(self, nodes: Sequence[Node]) -> None:
         """Translate operators in order.
@@ -260,7 +268,10 @@ class Walk:
         if rule is None:
             return self.without_rule(call)
         if not constant or key in _NEVER_FOLDED:
-            return rule(call)
+            try:
+                return rule(call)
+            except UnknownValuesError:
+                return self.as_declared(call)
         with self.tape.muted():
             results = rule(call)
         for item in results:
@@ -268,6 +279,22 @@ class Walk:
                 item.constant = True
                 item.node = -1
         return results
+
+    def as_declared(self, call: Call) -> Sequence[Item]:
+        """Results of a call that needs values of a run, where the file says their shapes.
+
+        Raises:
+            UnknownValuesError: it does not.
+        """
+        results = [call.declared(i) for i in range(len(call.node.outputs))]
+        found = [r for r in results if r is not None]
+        if len(found) != len(results):
+            raise
+        tensors = [item for item in call.items if isinstance(item, Value)]
+        op = FALLBACK.get(call.node.op, "aten.clone")
+        if call.node.op.startswith("Reduce"):
+            op = "aten.sum"
+        return self.tape.call(op, tensors[:1], found)
 
     def function(self, call: Call, body: FunctionProto) -> list[Item]:
         """Results of a function of the model: its body, in place.
@@ -287,7 +314,7 @@ class Walk:
             for info in body.value_info:
                 if info.type.HasField("tensor_type"):
                     scope.types[info.name] = info.type.tensor_type
-            self.nodes(recognise(read_nodes(body.node, given), self, list(body.output)))
+            self.nodes(recognise(read_nodes(body.node, given), list(body.output), self.lookup))
             return [scope.names.get(name) for name in body.output]
 
     def without_rule(self, call: Call) -> Sequence[Item]:
@@ -334,6 +361,8 @@ _NAMES: Mapping[str, str] = {
     "int16": "int16", "int8": "int8", "uint8": "uint8", "bool": "bool", "uint16": "int16",
     "uint32": "int32", "uint64": "int64",
 }  # fmt: skip
+FALLBACK: Mapping[str, str] = {"TopK": "aten.topk", "OneHot": "aten.full", "Pad": "aten.repeat"}
+"""What a call whose shape is declared alone is recorded as; a reduction as a sum, else a copy."""
 _NEVER_FOLDED: frozenset[tuple[str, str]] = frozenset({
     ("", "RandomNormalLike"), ("", "RandomUniformLike"), ("", "Bernoulli"), ("", "Multinomial"),
     ("", "If"), ("", "Loop"), ("", "Scan"), ("", "QuantizeLinear"),

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from predictor.capture.onnx.call import Call, Rule
+from predictor.capture.onnx.rules.einsum import einsum
 from predictor.capture.onnx.rules.pointwise import elementwise
 from predictor.capture.onnx.rules.windows import Window, window_of
-from predictor.capture.onnx.values import Item, Value, broadcast, numel_of
+from predictor.capture.onnx.values import Item, Value, broadcast, dense_like, numel_of
 
 
 def operand(call: Call, index: int) -> Value:
@@ -43,10 +44,10 @@ def product(call: Call, a: Value, b: Value, dtype: str, bias: Value | None = Non
     if len(right) == 2:
         rows = tape.reshape(a, (numel_of(left[:-1]), left[-1]))
         shape = (rows.shape[0], right[1])
-        if bias is None:
-            flat = tape.one("aten.mm", (rows, b), shape, dtype)
-        else:
-            flat = tape.one("aten.addmm", (bias, rows, b), shape, dtype)
+        if bias is None or len(bias.shape) > 2 or bias.shape[-1:] not in ((1,), shape[1:], ()):
+            out = tape.reshape(tape.one("aten.mm", (rows, b), shape, dtype), (*left[:-1], right[1]))
+            return out if bias is None else elementwise(call, "add", (out, bias), dtype)
+        flat = tape.one("aten.addmm", (bias, rows, b), shape, dtype)
         return tape.reshape(flat, (*left[:-1], right[1]))
     batch = broadcast((left[:-2], right[:-2]), call.node.title)
     count = numel_of(batch)
@@ -179,7 +180,7 @@ def sdpa(
     }  # fmt: skip
     operands = [query, key, value] if mask is None else [query, key, value, mask]
     shape = (*lead, *q[-3:-1], v[-1])
-    strides = query.strides if shape == q else None
+    strides = dense_like(q, query.strides) if shape == q else None
     return call.tape.call("predictor.sdpa", operands, [(shape, query.dtype)], attrs, strides)[0]
 
 
@@ -226,6 +227,6 @@ def _joined(call: Call, past: Value, new: Value) -> Value:
 
 MATRIX: Mapping[str, Rule] = {
     "MatMul": matmul, "Gemm": gemm, "Conv": conv, "ConvTranspose": conv_transpose,
-    "Attention": attention,
+    "Attention": attention, "Einsum": einsum,
 }  # fmt: skip
 """Rules of the standard domain."""

@@ -63,9 +63,18 @@ def binary(op: str, dtype: str | None = None) -> Rule:
 
     def run(call: Call) -> list[Item]:
         a, b = call.value(0), call.value(1)
-        return [elementwise(call, op, (a, b), dtype or a.dtype)]
+        return [elementwise(call, op, (a, _aligned(call, a, b)), dtype or a.dtype)]
 
     return run
+
+
+def _aligned(call: Call, a: Value, b: Value) -> Value:
+    """The second operand with trailing axes: before opset 7 an axis said where it starts."""
+    if call.version >= 7 or len(b.shape) >= len(a.shape) or not b.shape:
+        return b
+    at = int(call.attr("axis", 1 if call.node.op == "PRelu" else len(a.shape) - len(b.shape)))
+    behind = len(a.shape) - len(b.shape) - call.inside(at, len(a.shape))
+    return call.tape.reshape(b, (*b.shape, *(1 for _ in range(behind)))) if behind > 0 else b
 
 
 def chained(op: str) -> Rule:

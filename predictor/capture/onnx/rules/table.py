@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from predictor.capture.onnx.call import Rule
 from predictor.capture.onnx.rules.contrib import CONTRIB
 from predictor.capture.onnx.rules.control import CONTROL
+from predictor.capture.onnx.rules.internal import INTERNALS
 from predictor.capture.onnx.rules.matrix import MATRIX
 from predictor.capture.onnx.rules.movement import MOVEMENT
 from predictor.capture.onnx.rules.norms import NORMS
@@ -25,6 +26,7 @@ RULES: Mapping[tuple[str, str], Rule] = {
        for op, rule in table.items()},
     **CONTRIB,
     **TRAINING,
+    **INTERNALS,
 }  # fmt: skip
 """Rule by domain and operator."""
 

@@ -83,7 +83,7 @@ def pooled(op: str) -> Rule:
         if op == "avg":
             return list(call.tape.call(f"aten.avg_pool{axes}d", (x,), [(shape, x.dtype)], attrs))
         results = [(shape, x.dtype), (shape, "int64")]
-        name = f"aten.max_pool{axes}d_with_indices"
+        name = f"aten.max_pool{max(2, axes)}d_with_indices"
         return list(call.tape.call(name, (x,), results, attrs))
 
     return run
