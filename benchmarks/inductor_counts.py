@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import os
 import re
 import statistics
 import sys
@@ -29,7 +30,7 @@ from torch._inductor.graph import GraphLowering
 from predictor import capture
 from predictor.lower.inductor import compiled, kernel_names
 
-BACKENDS = {"triton": "cuda", "cpp": "cpu"}
+BACKENDS = {"triton": "triton-on-cpu", "cpp": "cpu"}
 """Inductor's backend, and the library's name for it."""
 _KERNEL = re.compile(
     r"^\s+(?:\w+ = )?(cpp_fused_\w+|triton_(?:poi|per|red)_\w+?)(?:\.run)?\(", re.M
@@ -117,14 +118,17 @@ def by_inductor(name: str, backend: str, mode: str) -> dict[str, dict[str, Any]]
     return found
 
 
-def by_library(name: str, backend: str, mode: str) -> dict[str, dict[str, Any]]:
+def by_library(name: str, backend: str, mode: str, processors: int) -> dict[str, dict[str, Any]]:
     """What this library says that it calls."""
     module, inputs = build(name)
     module.train(mode == "train")
     given = {"loss": lambda out: out} if mode == "train" else {}
     graph = capture(module, inputs, mode=mode, **given)
     found = {}
-    for one in compiled(graph, backend=BACKENDS[backend]):
+    phases = compiled(
+        graph, backend=BACKENDS[backend], processors=processors, channels_last=True
+    )  # convolutions of a CPU always are
+    for one in phases:
         if one.phase != "optimizer":
             found[one.phase] = {"calls": one.calls, "kernels": kernel_names(one)}
     return found
@@ -140,7 +144,9 @@ def main(arguments: list[str] | None = None) -> int:
     torch.set_num_threads(1)
     names = [given.show] if given.show else list(MODELS)
     recorded = json.loads(given.read.read_text()) if given.read else None
-    table: dict[str, Any] = {"torch": torch.__version__, "counts": {}}
+    table: dict[str, Any] = {"torch": torch.__version__, "processors": os.cpu_count(), "counts": {}}
+    if recorded:
+        table |= {k: v for k, v in recorded.items() if k != "counts"}
     errors: dict[str, list[float]] = {backend: [] for backend in BACKENDS}
     for name in names:
         for backend in BACKENDS:
@@ -148,7 +154,7 @@ def main(arguments: list[str] | None = None) -> int:
                 key = f"{name} {backend} {mode}"
                 own = recorded["counts"][key] if recorded else by_inductor(name, backend, mode)
                 table["counts"][key] = own
-                mine = by_library(name, backend, mode)
+                mine = by_library(name, backend, mode, table["processors"])
                 theirs_n = sum(len(p["kernels"]) + len(p["library"]) for p in own.values())
                 mine_n = sum(p["calls"] for p in mine.values())
                 error = mine_n / theirs_n - 1
@@ -167,7 +173,7 @@ def main(arguments: list[str] | None = None) -> int:
             f"{backend}: median {statistics.median(found):.1%}, largest {max(found):.1%}\n"
         )
     if given.record:
-        given.record.write_text(json.dumps(table, indent=1) + "\n")
+        given.record.write_text(json.dumps(table, indent=0) + "\n")
     return 0
 
 

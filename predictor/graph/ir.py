@@ -157,3 +157,5 @@ class KernelGraph:
     """Largest live sum of activations, gradients of parameters and temporaries of the optimizer."""
     optimizer_bytes: int | None = None
     """Persistent state of the captured optimizer; None without an update."""
+    replayed: bool = False
+    """Whether the host replays each phase with one launch (CUDA graphs)."""

@@ -44,6 +44,8 @@ class Value:
     """Whether it is read after its phase, or by nobody: a result of the phase."""
     later: bool = False
     """Whether it is read after its phase."""
+    after: tuple[int, ...] = ()
+    """Calls of later phases that read it."""
     parts: list[Value] = field(default_factory=list)
     """Of a tensor that several loops write side by side: what each of them writes."""
 
@@ -156,10 +158,17 @@ def read_bytes(spec: TensorSpec, value: Value) -> float:
 
 
 def inlined(
-    operands: Sequence[tuple[TensorSpec, Value]], shape: Sequence[int]
+    operands: Sequence[tuple[TensorSpec, Value]], shape: Sequence[int], reach: int = 1
 ) -> dict[Access, float]:
-    """Stored tensors that a loop over `shape` reads to see its operands."""
+    """Stored tensors that a loop over `shape` reads to see its operands.
+
+    Args:
+        operands: what the loop computes with.
+        shape: of the loop.
+        reach: elements of an operand that one result needs: the window of a pooling.
+    """
     found: dict[Access, float] = {}
+    most = product(shape) * reach
     for spec, value in operands:
         way = way_of(spec, value, shape)
         part = id(spec) if way == OTHER and spec.numel != value.numel else 0
@@ -169,13 +178,23 @@ def inlined(
             continue
         if value.stored:
             access = Access(value, way, part)
-            found[access] = max(found.get(access, 0.0), read_bytes(spec, value))
+            traffic = min(read_bytes(spec, value), most * width_of(spec.dtype))
+            found[access] = max(found.get(access, 0.0), traffic)
             continue
         share = min(1.0, spec.numel / max(1, value.numel))
         for access, traffic in value.reads.items():
             seen = Access(access.value, composed(access.way, way), access.part or part)
             found[seen] = max(found.get(seen, 0.0), traffic * share)
     return found
+
+
+def stores_for_broadcast(value: Value, shape: Sequence[int], limits: Limits) -> bool:
+    """Whether an expression is stored since a broadcast would compute it many times over."""
+    if value.stored or value.parts or value.numel >= product(shape):
+        return False
+    tensors = len({id(a.value) for a in value.reads if a.way != ONE})
+    heavy = limits.heavy_stored and value.heavy
+    return heavy or value.ops > limits.most_ops or tensors > limits.most_reads_reused
 
 
 def stores_early(value: Value, limits: Limits, needs_stored: bool) -> bool:

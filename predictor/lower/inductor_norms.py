@@ -173,8 +173,9 @@ def channel_norm(program: Program, number: int, node: OpNode) -> None:
     stat = _stat(x, (1, channels, *([1] * (len(shape) - 2))))
     axes = axes_of(shape, tuple(i for i in range(len(shape)) if i != 1))
     stats = program.reduce(
-        number, [(x, value)], [stat, stat], shape=shape, numel=channels, axes=axes, primary=False
-    )
+        number, [(x, value)], [stat, stat], shape=shape, numel=channels, axes=axes, primary=False,
+        inner=not program.channels_last,
+    )  # fmt: skip
     pair: list[Operand] = [(stat, v) for v in stats]
     weights = [s for s in node.inputs[1:] if s.role != "buffer"]
     for running in (s for s in node.inputs[1:] if s.role == "buffer" and s.numel == channels):
@@ -197,8 +198,9 @@ def channel_norm_backward(program: Program, number: int, node: OpNode) -> None:
     stat = _stat(x, (1, channels, *([1] * (len(shape) - 2))))
     axes = axes_of(shape, tuple(i for i in range(len(shape)) if i != 1))
     sums = program.reduce(
-        number, seen, [stat, stat], shape=shape, numel=channels, axes=axes, primary=False
-    )
+        number, seen, [stat, stat], shape=shape, numel=channels, axes=axes, primary=False,
+        inner=True,
+    )  # fmt: skip
     pair: list[Operand] = [(stat, v) for v in sums]
     small = [o for o in seen if o[0].numel < x.numel]
     if node.outputs and node.outputs[0].numel == x.numel:

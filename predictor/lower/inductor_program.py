@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from predictor.graph.ir import PHASES, OpGraph, OpNode, Phase, TensorSpec
 from predictor.lower.aten_table import packet
-from predictor.lower.draft import Draft
+from predictor.lower.draft import Draft, product
 from predictor.lower.eager import drafts_of, kernel_of
 from predictor.lower.inductor_kinds import NEEDS_STORED, recipe_of
-from predictor.lower.inductor_loops import ONE, Access, Loop, Value, inlined, stores_early
+from predictor.lower.inductor_loops import (
+    ONE,
+    OTHER,
+    WHOLE,
+    Access,
+    Loop,
+    Value,
+    inlined,
+    stores_early,
+    stores_for_broadcast,
+)
 from predictor.lower.inductor_rules import (
     HEAVY,
     LIMITS,
     OPS_OF,
     PLAIN_OPS,
+    UNROLLED,
     Backend,
     Limits,
     Recipe,
 )
+from predictor.lower.inductor_splits import splits
 
 Operand = tuple[TensorSpec, Value]
 
@@ -26,8 +39,14 @@ Operand = tuple[TensorSpec, Value]
 class Program:
     """Values and loops of one graph, while it is lowered."""
 
-    def __init__(self, graph: OpGraph, backend: Backend, *, allow_opaque: bool) -> None:
+    def __init__(
+        self, graph: OpGraph, backend: Backend, *, processors: int, channels_last: bool,
+        allow_opaque: bool,
+    ) -> None:  # fmt: skip
         self.graph = graph
+        self.processors = processors
+        self.channels_last = channels_last
+        """Whether images and convolutions are turned into that format."""
         self.limits: Limits = LIMITS[backend]
         self.loops: list[Loop] = []
         self.drafts = [drafts_of(node, allow_opaque=allow_opaque) for node in graph.nodes]
@@ -36,6 +55,8 @@ class Program:
             for node, drafts in zip(graph.nodes, self.drafts, strict=True)
         ]
         self._current: dict[int, Value] = {}
+        self._masks: dict[int, Value] = {}
+        """In place of an activation's result, where backward asks only for its sign."""
         self._users = self._readers()
 
     # -- readers --------------------------------------------------------------------------------
@@ -80,12 +101,14 @@ class Program:
         node = self.graph.nodes[number]
         users = self.users(number, spec)
         own = tuple(n for n in users if self.graph.nodes[n].phase == node.phase)
-        later = len(own) < len(users)
+        after = tuple(n for n in users if self.graph.nodes[n].phase != node.phase)
+        later = bool(after)
         kept = later or (primary and not users)
         kept = kept or spec.role in ("parameter", "buffer", "state", "gradient")
         return Value(
             shape=tuple(spec.shape), dtype=spec.dtype, phase=node.phase, layout=spec.layout,
             stored=False, module=node.module, used=own, kept=kept, later=later,
+            after=after,
         )  # fmt: skip
 
     # -- loops ----------------------------------------------------------------------------------
@@ -93,14 +116,17 @@ class Program:
     def pointwise(
         self, number: int, specs: Sequence[TensorSpec | Operand], out: TensorSpec, *,
         ops: int | None = None, primary: bool = True, names: bool = True,
-        flops: float | None = None,
+        flops: float | None = None, reach: int = 1,
     ) -> Value:  # fmt: skip
         """A value computed element by element, stored where a rule says so."""
         node = self.graph.nodes[number]
         name = packet(node.op)
         operands = [s if isinstance(s, tuple) else (s, self.value(s)) for s in specs]
         made = self._made(number, out, primary=primary)
-        made.reads = inlined(operands, made.shape)
+        for _, value in operands:
+            if stores_for_broadcast(value, made.shape, self.limits):
+                self.store(value, node.phase)
+        made.reads = inlined(operands, made.shape, reach)
         behind = [value for _, value in operands if not value.stored]
         made.ops = (OPS_OF.get(name, PLAIN_OPS) if ops is None else ops) + sum(
             v.ops for v in behind
@@ -118,12 +144,30 @@ class Program:
         if made.later and made.phase == "forward":
             sources = {id(a.value): a.value for a in made.reads if a.way != ONE}
             extra = sum(v.bytes for v in sources.values() if not (v.free or v.kept))
-            if extra <= made.bytes and "native_dropout" not in made.names:
+            if self._signs_alone(made):
+                made.kept = False
+                self._keep_mask(made, extra)
+            elif extra < made.bytes and "native_dropout" not in made.names:
                 for value in sources.values():
                     value.kept = True
                 made.kept = False
         if (made.kept and not made.used) or stores_early(made, self.limits, needs):
             self.store(made, made.phase)
+
+    def _signs_alone(self, made: Value) -> bool:
+        return all(packet(self.graph.nodes[n].op) == "threshold_backward" for n in made.after)
+
+    def _keep_mask(self, made: Value, extra: float) -> None:
+        """A bool an element for backward, unless what it is made from is kept anyway."""
+        mask = replace(made, dtype="bool", used=(), after=(), reads=dict(made.reads))
+        if extra >= mask.bytes:
+            mask.kept = True
+            self.store(mask, made.phase)
+            self._masks[id(made)] = mask
+
+    def mask_of(self, value: Value) -> Value:
+        """What backward reads of an activation's result."""
+        return value if value.stored else self._masks.get(id(value), value)
 
     def store(self, value: Value, phase: Phase) -> None:
         """Give an expression a loop of its own."""
@@ -152,26 +196,62 @@ class Program:
     def reduce(
         self, number: int, specs: Sequence[TensorSpec | Operand], outs: Sequence[TensorSpec], *,
         shape: tuple[int, ...], numel: int, axes: str = "", primary: bool = True,
+        inner: bool | None = None,
     ) -> list[Value]:  # fmt: skip
-        """Results of one reduction over loops of `shape`, `numel` of each."""
+        """Results of one reduction over loops of `shape`, `numel` of each.
+
+        Args:
+            number: the call.
+            specs: what it reads.
+            outs: one for each kind of result.
+            shape: of what is reduced.
+            numel: results of a kind.
+            axes: empty for the last axes, else a name of those that are reduced.
+            primary: whether results that nobody reads are results of the program.
+            inner: whether neighbours in memory are added up; where `axes` does not tell.
+        """
         node = self.graph.nodes[number]
         operands = [s if isinstance(s, tuple) else (s, self.value(s)) for s in specs]
         behind = [value for _, value in operands if not value.stored]
+        size, numel = product(shape), max(1, numel)
+        rnumel = max(1, size // numel)
+        reads = inlined(operands, shape)
+        flops = float(size * len(outs)) + sum(v.flops for v in behind)
+        names = joined(*(v.names for v in behind), (packet(node.op),))
         values = [self._made(number, out, primary=primary) for out in outs]
-        size = 1
-        for length in shape:
-            size *= length
+        if 1 < rnumel < UNROLLED and numel > 1:
+            for value in values:
+                value.reads = {Access(a.value, OTHER, a.part): n for a, n in reads.items()}
+                value.names, value.ops, value.flops = names, 2 * rnumel, flops / len(outs)
+                self._settle(value, needs=False)
+            return values
+        parts = 1
+        if self.limits.splits and not argument(node):
+            parts = splits(
+                numel, rnumel, self.processors, inner=not axes if inner is None else inner
+            )
+        if parts > 1:
+            partial = [replace(v, shape=(numel * parts,), stored=True, used=(), kept=False,
+                               loop=len(self.loops)) for v in values]  # fmt: skip
+            self._add(numel * parts, -(-rnumel // parts), f"{axes} in {parts}", reads, partial,
+                      node, names, flops)  # fmt: skip
+            reads = {Access(v, WHOLE): v.bytes for v in partial}
+            rnumel, axes, flops = parts, "", float(numel * parts)
         for value in values:
             value.stored, value.loop = True, len(self.loops)
+        self._add(numel, rnumel, axes, reads, values, node, names, flops)
+        return values
+
+    def _add(
+        self, numel: int, rnumel: int, axes: str, reads: dict[Access, float],
+        writes: list[Value], node: OpNode, names: tuple[str, ...], flops: float,
+    ) -> None:  # fmt: skip
         self.loops.append(
             Loop(
-                numel=max(1, numel), rnumel=max(1, size // max(1, numel)), axes=axes,
-                reads=inlined(operands, shape), writes=values, phase=node.phase,
-                names=joined(*(v.names for v in behind), (packet(node.op),)), module=node.module,
-                flops=float(size * len(values)) + sum(v.flops for v in behind),
+                numel=numel, rnumel=rnumel, axes=axes, reads=reads, writes=writes,
+                phase=node.phase, names=names, module=node.module, flops=flops,
             )
         )  # fmt: skip
-        return values
 
     def library(self, number: int, drafts: Sequence[Draft], outs: Sequence[TensorSpec]) -> None:
         """A call that stays whole: what it reads is stored first."""
@@ -200,6 +280,11 @@ class Program:
 def written(node: OpNode) -> tuple[TensorSpec, ...]:
     """What a call writes: its results, or the operand that it changes."""
     return node.outputs or node.inputs[:1]
+
+
+def argument(node: OpNode) -> bool:
+    """Whether a reduction looks for a place, which is never cut in parts."""
+    return packet(node.op) in ("argmax", "argmin")
 
 
 def joined(*names: tuple[str, ...]) -> tuple[str, ...]:

@@ -42,8 +42,11 @@ def pointwise(program: Program, number: int, node: OpNode) -> None:
     specs = node.inputs
     if packet(node.op) == "copy" and len(specs) > 1:
         specs = specs[1:2]
+    seen = program.operands(specs)
+    if packet(node.op) == "threshold_backward":
+        seen = [seen[0], *((spec, program.mask_of(value)) for spec, value in seen[1:])]
     outs = [
-        (out, program.pointwise(number, specs, out, primary=i == 0))
+        (out, program.pointwise(number, seen, out, primary=i == 0))
         for i, out in enumerate(written(node))
     ]
     for out, value in outs:
@@ -96,9 +99,16 @@ def reduction(program: Program, number: int, node: OpNode) -> None:
     shape = tuple(x.shape)
     dims = as_ints(node.attrs.get("dim"))
     axes = "" if numel == 1 else axes_of(shape, dims)
+    if program.channels_last and len(shape) == 4 and _spatial(dims) and shape[1] > 1:
+        axes = f"pixels of {shape}"
     values = program.reduce(number, node.inputs, outs, shape=shape, numel=numel, axes=axes)
     for out, value in zip(outs, values, strict=True):
         program.bind(out, value)
+
+
+def _spatial(dims: tuple[int, ...]) -> bool:
+    """Whether an image's pixels are reduced: not the last axes where channels are."""
+    return {d % 4 for d in dims} == {2, 3}
 
 
 def picked_loss(program: Program, number: int, node: OpNode) -> None:
@@ -120,10 +130,10 @@ def pooling(program: Program, number: int, node: OpNode) -> None:
     name, x = packet(node.op), node.inputs[0]
     whole = "adaptive" in name and node.outputs and product(node.outputs[0].shape[-2:]) == 1
     if whole and "backward" not in name and "max" not in name:
-        spread = tuple(range(len(x.shape) - 2, len(x.shape)))
+        axes = f"pixels of {tuple(x.shape)}" if program.channels_last and x.shape[1] > 1 else ""
         values = program.reduce(
             number, [x], node.outputs[:1], shape=tuple(x.shape), numel=node.outputs[0].numel,
-            axes=axes_of(tuple(x.shape), spread),
+            axes=axes,
         )  # fmt: skip
         program.bind(node.outputs[0], values[0])
         return
@@ -137,9 +147,16 @@ def pooling(program: Program, number: int, node: OpNode) -> None:
         value = program.value(spec)
         if len(value.reads) > 1:
             program.store(value, node.phase)
-    operands = node.inputs if "max_pool" in name else node.inputs[:1]
+    if "max_pool" in name and "backward" in name:
+        zeros = program.pointwise(number, [], node.outputs[0], primary=False)
+        program.store(zeros, node.phase)
+        _scatter(program, number, node, zeros, (node.inputs[0], node.inputs[-1]))
+        return
+    operands = node.inputs[:1]
     for i, out in enumerate(node.outputs):
-        made = program.pointwise(number, operands, out, ops=2 * window, primary=i == 0)
+        made = program.pointwise(
+            number, operands, out, ops=2 * window, primary=i == 0, reach=window
+        )
         if window > program.limits.most_reads:
             program.store(made, node.phase)
         program.bind(out, made)
@@ -185,7 +202,9 @@ def convolution(program: Program, number: int, node: OpNode) -> None:
     drafts = [d for d in program.drafts[number] if OPS[d.op].op_class == "conv"]
     others = [d for d in program.drafts[number] if d not in drafts]
     outs = node.outputs
-    if not others:
+    if program.channels_last and "backward" not in node.op:
+        _turned(program, number, node, drafts[0].dims)
+    if not others or not program.limits.bias_apart:
         program.library(number, drafts, outs)
     elif "backward" in node.op:
         bias = outs[-1]
@@ -195,14 +214,25 @@ def convolution(program: Program, number: int, node: OpNode) -> None:
         axes = axes_of(shape, tuple(i for i in range(len(shape)) if i != 1))
         program.bind(bias, program.reduce(number, [grad], [bias], shape=shape, numel=bias.numel,
                                           axes=axes)[0])  # fmt: skip
-    elif program.limits.bias_apart:
+    else:
         program.library(number, drafts, outs)
         out = outs[0]
         sizes = program.value(out)
         sizes.used, sizes.kept = (number,), False
         program.bind(out, program.pointwise(number, [out, node.inputs[-1]], out))
-    else:
-        program.library(number, drafts, outs)
+
+
+def _turned(program: Program, number: int, node: OpNode, dims: Mapping[str, int]) -> None:
+    """Copies of a convolution's image and weight in channels-last, where no loop makes them."""
+    image, weight = node.inputs[0], node.inputs[1]
+    windows = dims["kh"] * dims["kw"] > 1 and dims["c_in"] > dims["groups"]
+    for spec, wanted in ((image, image.shape[1] > 1), (weight, windows)):
+        value = program.value(spec)
+        if wanted and value.loop < 0 and value.stored and not value.parts and len(spec.shape) == 4:
+            copy = program.pointwise(number, [(spec, value)], spec, primary=False, ops=1)
+            program.store(copy, node.phase)
+            copy.kept = True
+            program.bind(spec, copy)
 
 
 def updating(program: Program, number: int, node: OpNode) -> None:

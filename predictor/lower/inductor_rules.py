@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Backend = Literal["cuda", "cpu"]
+Backend = Literal["cuda", "cpu", "triton-on-cpu"]
+"""`triton-on-cpu`: kernels as for a GPU, but choices as for tensors in the host's memory: what the
+compiler can be asked for where there is no GPU."""
 Recipe = Literal[
     "pointwise", "reduction", "row_norm", "channel_norm", "scaled", "row_norm_backward",
     "group_norm", "group_norm_backward", "channel_norm_backward", "softmax", "softmax_backward",
@@ -45,6 +47,7 @@ class Limits:
 
 LIMITS: Mapping[Backend, Limits] = {
     "cuda": Limits(most_ops=30, most_reads=8, bias_apart=True, cat_by_loops=True, splits=True),
+    "triton-on-cpu": Limits(most_ops=50, most_reads=12, heavy_stored=True, splits=True),
     "cpu": Limits(most_ops=50, most_reads=12, heavy_stored=True, one_call_between=True),
 }
 LEAST_SHARED_BYTES = 10
@@ -57,8 +60,10 @@ MOST_WINDOW = 25
 """Elements of a pooling window beyond which the library's kernel runs."""
 MOST_CAT = 8
 """`max_pointwise_cat_inputs`."""
-PERSISTENT = 1024
-"""Columns up to which a reduction holds its row in registers (kernel names say `per`)."""
+PERSISTENT, PERSISTENT_OUTER = 1024, 64
+"""Elements up to which a reduction holds its row (its column) in registers: kernels named `per`."""
+UNROLLED = 8
+"""`unroll_reductions_threshold`: sums of fewer elements are written out, pointwise."""
 
 HEAVY: frozenset[str] = frozenset({
     "exp", "log", "log10", "log1p", "log2", "sigmoid", "tanh", "gelu", "silu", "gelu_backward",
@@ -91,5 +96,3 @@ BY_NAME: Mapping[str, Recipe] = {
     "convolution_backward": "convolution", "bernoulli": "pointwise", "multinomial": "library",
 }  # fmt: skip
 """Recipe by call, where its op does not decide."""
-INDIRECT: frozenset[str] = frozenset({"embedding", "gather"})
-"""Ops that read by index."""

@@ -2,12 +2,63 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import statistics
+from functools import cache
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
 from predictor import capture
-from predictor.lower.inductor import compiled, kernel_names
+from predictor.lower.eager import lower_eager
+from predictor.lower.inductor import compiled, kernel_names, lower_inductor
+
+HERE = Path(__file__).parent
+RECORDED = json.loads((HERE / "inductor_counts.json").read_text())
+"""What TorchInductor called for ten programs: `python benchmarks/inductor_counts.py --record`."""
+BACKENDS = {"triton": "triton-on-cpu", "cpp": "cpu"}
+BAR_EACH, BAR_MEDIAN = 0.15, 0.05
+
+
+@cache
+def programs():
+    place = HERE.parents[1] / "benchmarks" / "inductor_models.py"
+    spec = importlib.util.spec_from_file_location("inductor_models", place)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@cache
+def errors(name, mode):
+    """Relative errors of the number of calls, by backend."""
+    module, inputs = programs().build(name)
+    module.train(mode == "train")
+    given = {"loss": lambda out: out} if mode == "train" else {}
+    graph = capture(module, inputs, mode=mode, **given)
+    found = {}
+    for backend, own in BACKENDS.items():
+        phases = compiled(graph, backend=own, processors=RECORDED["processors"], channels_last=True)
+        here = sum(one.calls for one in phases if one.phase != "optimizer")
+        recorded = RECORDED["counts"][f"{name} {backend} {mode}"].values()
+        there = sum(len(p["kernels"]) + len(p["library"]) for p in recorded)
+        found[backend] = here / there - 1
+    return found
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("name", sorted(programs().MODELS))
+def test_as_many_calls_as_the_compiler_makes(name, mode):
+    assert all(abs(error) <= BAR_EACH for error in errors(name, mode).values())
+
+
+@pytest.mark.parametrize("backend", list(BACKENDS))
+def test_half_of_the_programs_have_about_its_count(backend):
+    every = [errors(n, m)[backend] for n in programs().MODELS for m in ("infer", "train")]
+    assert statistics.median(map(abs, every)) <= BAR_MEDIAN
 
 
 def kernels(module, *inputs, mode="infer", backend="cuda", **given):
@@ -50,3 +101,45 @@ def test_columns_are_summed_apart_from_rows():
         nn.LayerNorm(128), torch.empty(32, 128), mode="train", loss=lambda y: y.pow(2).mean()
     )
     assert step["backward"][0] == 1  # x needs no gradient: sums down the columns alone
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.LayerNorm(128), nn.Linear(128, 64))
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_products_keep_their_work_and_fusion_saves_traffic(mode):
+    graph = capture(mlp(), torch.empty(32, 64), mode=mode)
+    eager, fused = lower_eager(graph), lower_inductor(graph)
+    assert sum(k.matmul_flops for k in fused.kernels) == sum(k.matmul_flops for k in eager.kernels)
+    assert sum(k.bytes for k in fused.kernels) < sum(k.bytes for k in eager.kernels)
+    assert len(fused.kernels) < len(eager.kernels)
+    assert all(a < b for a, b in fused.edges)
+
+
+def test_a_fused_kernel_reads_its_inputs_and_writes_its_results_once():
+    both = (torch.empty(64, 32), torch.empty(64, 32))
+    graph = capture(Of(lambda x, y: torch.relu(x * y + 1)), both)
+    (kernel,) = lower_inductor(graph).kernels
+    assert (kernel.read_bytes, kernel.write_bytes) == (2 * 64 * 32 * 4, 64 * 32 * 4)
+    assert kernel.dims == {"numel": 2048, "inputs": 2, "outputs": 1}
+
+
+def test_rows_of_a_table_are_read_not_the_table():
+    look = capture(nn.Embedding(1000, 16), torch.zeros(8, dtype=torch.long))
+    (kernel,) = lower_inductor(look).kernels
+    assert kernel.op == "embedding"
+    assert kernel.read_bytes == 8 * 16 * 4 + 8 * 8
+
+
+def test_an_optimizer_step_is_one_pass_of_one_kernel():
+    step = lower_inductor(capture(mlp(), torch.empty(32, 64), mode="train"))
+    (update,) = [k for k in step.kernels if k.phase == "optimizer"]
+    numel = update.dims["numel"]
+    assert (update.read_bytes, update.write_bytes, update.launches) == (16 * numel, 12 * numel, 1)
+
+
+def test_long_columns_are_summed_in_two_passes_on_a_large_device():
+    graph = capture(Of(lambda x: x.sum(0)), torch.empty(8192, 64))
+    sizes = {n: len(lower_inductor(graph, processors=n).kernels) for n in (1, 108)}
+    assert sizes == {1: 1, 108: 2}
