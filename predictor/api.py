@@ -8,10 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from predictor.checkpoint import DEFAULT_CHECKPOINT, Release, load_release
-from predictor.errors import AdapterError, UnknownDeviceError, UnsupportedPrecision
+from predictor.errors import (
+    AdapterError,
+    CaptureError,
+    UnknownDeviceError,
+    UnsupportedPrecision,
+)
 from predictor.graph.ir import KernelGraph, OpGraph, autocast_of
 from predictor.hardware.device import Device, Software
 from predictor.program import Loss, Mode, Target, capture
@@ -37,6 +42,8 @@ class Predictor(Protocol):
 
 
 Checkpoint: TypeAlias = "str | Path | Predictor"
+Runtime: TypeAlias = Literal["pytorch", "fused"]
+RUNTIMES: tuple[Runtime, ...] = ("pytorch", "fused")
 
 _loaded: dict[str, Predictor] = {}
 
@@ -72,6 +79,7 @@ def estimate(
     checkpoint: Checkpoint = DEFAULT_CHECKPOINT,
     software: Software | None = None,
     matmul_tf32: bool | None = None,
+    runtime: Runtime | None = None,
     allow_opaque: bool = False,
     adapter: str | Path | Adapter | None = None,
 ) -> Estimate:
@@ -92,6 +100,9 @@ def estimate(
         checkpoint: shipped name, folder, or what `load` gave.
         software: context of the run; PyTorch's defaults when not given.
         matmul_tf32: whether fp32 matrix products may use TF32 (PyTorch's default: no).
+        runtime: what runs the program: `pytorch`, which launches a kernel or more a call, or
+            `fused`, an inference runtime as TensorRT or ONNX Runtime. When not given, `fused` for
+            ONNX models and `pytorch` for all others.
         allow_opaque: take a call without a cost rule as an opaque kernel (its memory traffic, with
             a wide interval) instead of raising `CostRuleError`.
         adapter: folder that `predictor calibrate` wrote, the loaded `Adapter`, or `auto`: the
@@ -116,10 +127,12 @@ def estimate(
         target, inputs, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch, seq=seq,
         loss=loss, recompute=recompute, dims=dims,
     )  # fmt: skip
-    kernels = _lower(graph, allow_opaque=allow_opaque)
-    context = _software(graph, software, matmul_tf32)
+    runtime = runtime_of(graph, runtime)
+    kernels = _lower(graph, runtime, allow_opaque=allow_opaque)
+    context = _software(graph, software, matmul_tf32, runtime)
     own = adapters_of(adapter, [found], network)
-    return _estimate(graph, kernels, found, network, context, own.get(found.id))
+    lighter = _lighter(graph, runtime, allow_opaque=allow_opaque)
+    return _estimate(graph, kernels, found, network, context, own.get(found.id), lighter)
 
 
 def compare(
@@ -138,6 +151,7 @@ def compare(
     checkpoint: Checkpoint = DEFAULT_CHECKPOINT,
     software: Software | None = None,
     matmul_tf32: bool | None = None,
+    runtime: Runtime | None = None,
     allow_opaque: bool = False,
     adapter: str | Path | Adapter | None = None,
 ) -> Comparison:
@@ -160,14 +174,16 @@ def compare(
         target, inputs, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch, seq=seq,
         loss=loss, recompute=recompute, dims=dims,
     )  # fmt: skip
-    kernels = _lower(graph, allow_opaque=allow_opaque)
-    context = _software(graph, software, matmul_tf32)
+    runtime = runtime_of(graph, runtime)
+    kernels = _lower(graph, runtime, allow_opaque=allow_opaque)
+    context = _software(graph, software, matmul_tf32, runtime)
     own = adapters_of(adapter, found, network)
+    lighter = _lighter(graph, runtime, allow_opaque=allow_opaque)
     estimates, refused = [], {}
     for device in found:
         try:
             estimates.append(
-                _estimate(graph, kernels, device, network, context, own.get(device.id))
+                _estimate(graph, kernels, device, network, context, own.get(device.id), lighter)
             )
         except UnsupportedPrecision as error:
             refused[device.id] = str(error)
@@ -214,7 +230,27 @@ def _build(release: Release) -> Predictor:
     return load_predictor(release)
 
 
-def _lower(graph: OpGraph, *, allow_opaque: bool) -> KernelGraph:
+def runtime_of(graph: OpGraph, asked: str | None) -> Runtime:
+    """What runs a captured program: as asked, else as its source says.
+
+    Raises:
+        CaptureError: no such runtime, or a fused one for a training step.
+    """
+    if asked not in (None, *RUNTIMES):
+        raise CaptureError(f"runtime {asked!r} is unknown; one of: {', '.join(RUNTIMES)}")
+    trains = graph.workload.mode == "train"
+    if asked == "fused" and trains:
+        raise CaptureError("runtime 'fused' is for inference; a training step runs in 'pytorch'")
+    if asked is not None:
+        return "fused" if asked == "fused" else "pytorch"
+    return "fused" if graph.workload.source == "onnx" and not trains else "pytorch"
+
+
+def _lower(graph: OpGraph, runtime: Runtime, *, allow_opaque: bool) -> KernelGraph:
+    if runtime == "fused":
+        from predictor.lower.inference import lower_inference
+
+        return lower_inference(graph, allow_opaque=allow_opaque)
     from predictor.lower.eager import lower_eager
 
     return lower_eager(graph, allow_opaque=allow_opaque)
@@ -227,6 +263,7 @@ def _estimate(
     network: Predictor,
     software: Software,
     adapter: Adapter | None,
+    lighter: KernelGraph | None,
 ) -> Estimate:
     from predictor.calibrate.adapted import adapted
     from predictor.cost.memory import memory_report
@@ -235,7 +272,7 @@ def _estimate(
 
     key = _key_of(network)
     speaks = network if adapter is None else adapted(network, adapter, key or "")
-    return assemble(
+    estimate = assemble(
         kernels,
         speaks.predict(kernels, device, software),
         target=graph.workload.name,
@@ -253,8 +290,24 @@ def _estimate(
         },
     )
 
+    if lighter is None:
+        return estimate
+    least = speaks.predict(lighter, device, software).step
+    step = replace(estimate.step, lower_us=min(estimate.step.lower_us, least.lower_us))
+    return replace(estimate, step=step)
 
-def _software(graph: OpGraph, software: Software | None, matmul_tf32: bool | None) -> Software:
+
+def _lighter(graph: OpGraph, runtime: Runtime, *, allow_opaque: bool) -> KernelGraph | None:
+    """Kernels of the program with every branch on its cheaper side."""
+    if graph.lighter is None:
+        return None
+    return _lower(graph.lighter, runtime, allow_opaque=allow_opaque)
+
+
+def _software(
+    graph: OpGraph, software: Software | None, matmul_tf32: bool | None, runtime: Runtime
+) -> Software:
     """The context of the run: autocast comes from what was captured."""
-    context = replace(software or Software(), amp=autocast_of(graph.workload.dtype))
+    usual = Software() if runtime == "pytorch" else Software(framework="fused inference")
+    context = replace(software or usual, amp=autocast_of(graph.workload.dtype))
     return context if matmul_tf32 is None else replace(context, matmul_tf32=matmul_tf32)

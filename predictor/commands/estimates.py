@@ -29,6 +29,7 @@ def estimate(
     recompute: options.Recompute = False,
     checkpoint: options.Checkpoint = options.CHECKPOINT_DEFAULT,
     tf32: options.Tf32 = False,
+    runtime: options.RuntimeName = None,
     allow_opaque: options.AllowOpaque = False,
     json: options.Json = None,
     compile_: options.Compile = False,
@@ -61,6 +62,7 @@ def estimate(
             device=one,
             checkpoint=network,
             matmul_tf32=tf32,
+            runtime=options.runtime_named(runtime),
             allow_opaque=allow_opaque,
             adapter=adapters.get(one.id),
         )
@@ -91,6 +93,7 @@ def compare(
     recompute: options.Recompute = False,
     checkpoint: options.Checkpoint = options.CHECKPOINT_DEFAULT,
     tf32: options.Tf32 = False,
+    runtime: options.RuntimeName = None,
     allow_opaque: options.AllowOpaque = False,
     json: options.Json = None,
     compile_: options.Compile = False,
@@ -115,6 +118,7 @@ def compare(
             dims=options.dims_of(dim),
             checkpoint=checkpoint,
             matmul_tf32=tf32,
+            runtime=options.runtime_named(runtime),
             allow_opaque=allow_opaque,
             adapter=adapter,
         )

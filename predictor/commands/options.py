@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from predictor.api import RUNTIMES, Runtime
 from predictor.checkpoint import DEFAULT_CHECKPOINT
 from predictor.errors import CaptureError
 from predictor.program import DEFAULT_OPTIMIZER, Mode
@@ -50,6 +51,15 @@ AllowOpaque = Annotated[
     bool,
     typer.Option(
         "--allow-opaque", help="Take calls without a cost rule as opaque kernels: a wide interval."
+    ),
+]
+RuntimeName = Annotated[
+    str | None,
+    typer.Option(
+        "--runtime",
+        metavar="NAME",
+        help="pytorch, or fused: an inference runtime as TensorRT or ONNX Runtime (the default "
+        "of ONNX models).",
     ),
 ]
 Json = Annotated[
@@ -100,6 +110,18 @@ def dims_of(given: list[str] | None) -> dict[str, int]:
             raise CaptureError(f"--dim names {name.strip()!r} twice")
         dims[name.strip()] = int(size)
     return dims
+
+
+def runtime_named(name: str | None) -> Runtime | None:
+    """The runtime that `--runtime` names.
+
+    Raises:
+        CaptureError: no such runtime.
+    """
+    found = next((one for one in RUNTIMES if one == name), None)
+    if name is not None and found is None:
+        raise CaptureError(f"--runtime {name!r}: one of {', '.join(RUNTIMES)}")
+    return found
 
 
 def mode_of(train: bool) -> Mode | None:

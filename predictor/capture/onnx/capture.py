@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 import onnx
 from onnx import FunctionProto, TypeProto, ValueInfoProto
@@ -60,27 +59,32 @@ def capture_onnx(
         raise CaptureError(
             f"dtype {dtype!r} of an ONNX model: its own (leave it out), {', '.join(HALVES)}"
         )
-    return _captured(model, name, dict(dims or {}), batch, seq, dtype)
+    inputs = _inputs(model.graph)
+    given = with_usual_names(dict(dims or {}), inputs, batch=batch, seq=seq, name=name)
+    for key, value in given.items():
+        if value < 0:
+            raise CaptureError(f"size {key}={value}: sizes cannot be negative")
+    return _captured(model, name, given, dtype)
+
+
+def _inputs(graph: onnx.GraphProto) -> list[ValueInfoProto]:
+    """Inputs of a graph that are not stored tensors (files of IR version 3 list those too)."""
+    stored = {t.name for t in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
+    return [info for info in graph.input if info.name not in stored]
 
 
 def _captured(
     model: onnx.ModelProto,
     name: str,
     given: dict[str, int],
-    batch: int | None,
-    seq: int | None,
     dtype: str | None,
+    *,
+    lightest: bool = False,
 ) -> OpGraph:
     graph = model.graph
-    stored = {t.name for t in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
-    inputs = [info for info in graph.input if info.name not in stored]
-    asked = list(given)
-    given = with_usual_names(given, inputs, batch=batch, seq=seq, name=name)
-    for key, value in given.items():
-        if value < 0:
-            raise CaptureError(f"size {key}={value}: sizes cannot be negative")
+    inputs = _inputs(graph)
     sizes = Sizes(given=given)
-    walk = Walk(sizes, _functions(model), given)
+    walk = Walk(sizes, _functions(model), given, lightest=lightest)
     walk.scope.versions = opsets(model)
     walk.tape.narrowed = dtype if dtype in HALVES else None
     taken: list[Value] = []
@@ -90,8 +94,12 @@ def _captured(
         taken += _tensors(item)
     check_sizes(sizes, name, inputs)
     walk.run(graph)
-    check_used(sizes, asked, name, list(open_names(inputs)))
-    return OpGraph(workload=_workload(walk, name, taken), nodes=tuple(walk.tape.nodes))
+    check_used(sizes, given, name, list(open_names(inputs)))
+    lighter = None
+    if walk.branches and not lightest:
+        lighter = _captured(model, name, given, dtype, lightest=True)
+    workload = _workload(walk, name, taken)
+    return OpGraph(workload=workload, nodes=tuple(walk.tape.nodes), lighter=lighter)
 
 
 def _functions(model: onnx.ModelProto) -> dict[tuple[str, str, str], FunctionProto]:
@@ -135,13 +143,10 @@ def _tensors(item: Item) -> list[Value]:
 
 
 def _workload(walk: Walk, name: str, inputs: Sequence[Value]) -> Workload:
-    nodes = walk.tape.nodes
     parameters, buffers = _held(walk.tape.nodes)
     tokens = next(
         (v.shape for v in inputs if len(v.shape) == 2 and v.dtype in ("int64", "int32")), None
     )
-    mode: Literal["infer", "train"] = "infer"
-    del nodes
     counts: dict[str, int] = {}
     for count, _, dtype in parameters.values():
         counts[dtype] = counts.get(dtype, 0) + count
@@ -157,7 +162,7 @@ def _workload(walk: Walk, name: str, inputs: Sequence[Value]) -> Workload:
         notes.append(f"operators without a rule, taken as opaque: {listed}")
     return Workload(
         name=name,
-        mode=mode,
+        mode="infer",
         parameters=total,
         trainable_parameters=total,
         parameters_bytes=held,
@@ -167,6 +172,7 @@ def _workload(walk: Walk, name: str, inputs: Sequence[Value]) -> Workload:
         tokens=None if tokens is None else tokens[0] * tokens[1],
         dtype=max(counts, key=lambda d: counts[d]) if counts else "fp32",
         optimizer=None,
+        source="onnx",
         trainable_bytes=0,
         warnings=tuple(notes),
     )

@@ -41,6 +41,16 @@ def read_nodes(protos: Iterable[NodeProto], given: Attributes | None = None) -> 
     return [_read(proto, given) for proto in protos]
 
 
+def statistics_of(graph: GraphProto) -> frozenset[str]:
+    """Names of the running means and variances of batch norms: kept, not trained."""
+    return frozenset(
+        name
+        for node in graph.node
+        if node.op_type == "BatchNormalization"
+        for name in node.input[3:5]
+    )
+
+
 def _read(proto: NodeProto, given: Attributes | None) -> Node:
     domain = proto.domain
     attrs: dict[str, Any] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from onnx import FunctionProto, GraphProto, TensorProto, TypeProto
@@ -12,7 +12,7 @@ from onnx import FunctionProto, GraphProto, TensorProto, TypeProto
 from predictor.capture.onnx import known, schemas
 from predictor.capture.onnx.call import Call, UnknownValuesError
 from predictor.capture.onnx.dims import Sizes, declared_shape
-from predictor.capture.onnx.node import Node, read_nodes, value_of
+from predictor.capture.onnx.node import Node, read_nodes, statistics_of, value_of
 from predictor.capture.onnx.patterns.recognise import recognise
 from predictor.capture.onnx.reading import shape_of, values_of
 from predictor.capture.onnx.rules.table import HOST, NARROW, RULES
@@ -80,6 +80,7 @@ class Walk:
         self.branches: list[str] = []
         self.lightest = lightest
         """Whether branches take their cheaper side."""
+        self.statistics: frozenset[str] = frozenset()
         self._depth = 0
         self._operators = 0
 
@@ -91,7 +92,8 @@ class Walk:
         shape = shape_of(tensor, where)
         dtype, width = dtype_of(tensor.data_type, where)
         if role is None:
-            role = "parameter" if dtype in FLOATING and shape else "buffer"
+            weight = dtype in FLOATING and shape and tensor.name not in self.statistics
+            role = "parameter" if weight else "buffer"
         self.tape.where = where
         value = self.tape.fresh(shape, dtype, role=role, element_bytes=width)
         value.constant = True
@@ -144,6 +146,7 @@ class Walk:
             CaptureError: it cannot be captured.
         """
         scope = self.scope
+        self.statistics |= statistics_of(graph)
         for tensor in graph.initializer:
             scope.names.setdefault(tensor.name, self.stored(tensor))
         for sparse in graph.sparse_initializer:
@@ -274,10 +277,13 @@ class Walk:
                 return self.as_declared(call)
         with self.tape.muted():
             results = rule(call)
+        role: Role = "parameter" if any(t.spec.role == "parameter" for t in tensors) else "buffer"
         for item in results:
             if isinstance(item, Value):
                 item.constant = True
                 item.node = -1
+                if item.spec.role == "activation":  # weights put together before the run
+                    item.spec = replace(item.spec, role=role)
         return results
 
     def as_declared(self, call: Call) -> Sequence[Item]:

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from predictor.capture.onnx.call import Call, Rule
 from predictor.capture.onnx.patterns.products import INTERNAL
 from predictor.capture.onnx.rules.matrix import sdpa
-from predictor.capture.onnx.values import Item, is_dense
+from predictor.capture.onnx.values import Item
 
 
 def attention(call: Call) -> list[Item]:
     """Query, transposed key, value and perhaps a mask, as exporters leave them."""
     query, key, value = call.value(0), call.value(1), call.value(2)
-    if len(key.shape) < 2 or not is_dense(key.shape, key.strides):
-        key = call.tape.contiguous(key)
+    if len(key.shape) < 2:
+        raise call.wrong(f"a key of shape {list(key.shape)}")
     key = call.tape.transposed(key)
     causal = bool(call.attr("causal", 0))
     if min(len(query.shape), len(key.shape), len(value.shape)) < 3:

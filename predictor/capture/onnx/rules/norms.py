@@ -46,7 +46,7 @@ def normalised(
     if op == "aten.native_layer_norm":
         results.append((stat, "fp32"))
     attrs = {"normalized_shape": list(over), "eps": call.attr("epsilon", 1e-5)}
-    return call.tape.call(op, (call.tape.contiguous(x), *parameters), results, attrs)
+    return call.tape.call(op, (x, *parameters), results, attrs)
 
 
 def rms_norm(call: Call) -> list[Item]:
