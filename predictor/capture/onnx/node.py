@@ -52,6 +52,9 @@ def statistics_of(graph: GraphProto) -> frozenset[str]:
 
 
 def _read(proto: NodeProto, given: Attributes | None) -> Node:
+    if not all(isinstance(n, str) for n in (proto.op_type, proto.domain, *proto.input,
+                                            *proto.output)):  # fmt: skip
+        raise CaptureError(f"a name of node {proto.name!r} is no text: the file is damaged")
     domain = proto.domain
     attrs: dict[str, Any] = {}
     for attribute in proto.attribute:
