@@ -45,20 +45,16 @@ Made = tuple[nn.Module, tuple[Tensor, ...]]
 class Plain(nn.Module):
     """A model whose result is one tensor: its logits, or its last hidden state."""
 
-    def __init__(self, body: nn.Module) -> None:
+    def __init__(self, body: nn.Module, *names: str) -> None:
         super().__init__()
-        self.body = body
+        self.body, self.names = body, names
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        output = self.body(*inputs)
+        output = self.body(**dict(zip(self.names, inputs, strict=True)))
         if isinstance(output, Tensor):
             return output
         named = output if isinstance(output, dict) else dict(output)
         return next(named[k] for k in ("logits", "last_hidden_state") if k in named)
-
-
-def _tokens() -> tuple[Tensor]:
-    return (torch.zeros(2, TOKENS, dtype=torch.long),)
 
 
 def _zoo(name: str) -> Made:
@@ -67,7 +63,7 @@ def _zoo(name: str) -> Made:
     inputs = tuple(torch.zeros(t.shape, dtype=t.dtype) for t in program.inputs.values())
     for parameter in module.parameters():
         nn.init.normal_(parameter, std=0.02)
-    return Plain(module), inputs
+    return Plain(module, *program.inputs), inputs
 
 
 def _timm(name: str) -> Made:
@@ -103,7 +99,8 @@ def _transformers(kind: str) -> Made:
             t.Qwen2Config(**_small(num_key_value_heads=2, use_cache=False))
         ),
     }
-    return Plain(makers[kind]()), _tokens()
+    tokens, mask = torch.zeros(2, TOKENS, dtype=torch.long), torch.ones(2, TOKENS, dtype=torch.long)
+    return Plain(makers[kind](), "input_ids", "attention_mask"), (tokens, mask)
 
 
 ZOO = ("resnet-18", "resnet-50", "vit-b-16", "convnext-base", "bert-base", "gpt2", "lstm-lm")

@@ -188,7 +188,7 @@ def _resolved(value: Any, values: Mapping[str, Any]) -> Any:
 
 
 def _bind(pattern: Pattern, value: Any, values: dict[str, Any]) -> None:
-    if pattern is None:
+    if pattern is None or pattern == ():  # nothing of it is used
         return
     if isinstance(pattern, str):
         values[pattern] = value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,9 @@ from torch.export import Dim
 from torch.nn import functional
 
 import predictor
+from predictor.capture.exported.archive import read_description
 from predictor.capture.exported.capture import capture_exported
+from predictor.capture.exported.decode import decode
 from predictor.capture.exported.records import Body, Call, ExportedGraph, Input, Ref, TensorMeta
 from predictor.errors import CaptureError, CostRuleError
 from predictor.graph.ir import OpGraph
@@ -100,6 +103,18 @@ def test_regions_of_autocast_cast() -> None:
     )
     assert [n.op for n in graph.nodes] == ["aten._to_copy", "aten._to_copy", "aten.mm"]
     assert graph.nodes[-1].outputs[0].dtype == "bf16"
+
+
+def test_checks_of_the_export_are_no_calls(saved: Saved) -> None:
+    class Checked(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.zeros(4, dtype=torch.float64).to(x.dtype) + x
+
+    path = saved(Checked(), torch.zeros(4))
+    described = decode(read_description(Path(path)), path)
+    assert "aten._assert_tensor_metadata.default" in {c.target for c in described.body.calls}
+    ops = ["aten.zeros", "aten._to_copy", "aten.add"]
+    assert [n.op for n in predictor.capture(path).nodes] == ops
 
 
 # -- sizes --------------------------------------------------------------------------------------
