@@ -15,7 +15,7 @@ import os
 import re
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,12 @@ BACKENDS = {"triton": "triton-on-cpu", "cpp": "cpu"}
 _KERNEL = re.compile(
     r"^\s+(?:\w+ = )?(cpp_fused_\w+|triton_(?:poi|per|red)_\w+?)(?:\.run)?\(", re.M
 )
+_ASIDE = frozenset({
+    "triton", "cpp", "poi", "per", "red", "fused", "view", "expand", "permute", "transpose",
+    "unsafe", "select", "slice", "unsqueeze", "native", "legit", "functional", "no", "training",
+    "clone", "copy", "x",
+})  # fmt: skip
+"""Words of a kernel's name that are no call that computes."""
 _LIBRARY = re.compile(r"^\s+(?:\w+ = )?(extern_kernels\.\w+|torch\.ops\.[\w.]+)\(", re.M)
 
 
@@ -99,6 +105,24 @@ def called(code: str) -> tuple[list[str], list[str]]:
     return _KERNEL.findall(body), _LIBRARY.findall(body)
 
 
+def words(name: str) -> frozenset[str]:
+    """Calls in a kernel's name; views, sizes and the kind of kernel aside."""
+    return frozenset(w for w in re.split(r"[_\d]+", name) if w and w not in _ASIDE)
+
+
+def agreement(theirs: Sequence[str], ours: Sequence[str]) -> float:
+    """Mean share of words (Jaccard) of each generated kernel with the most similar one of ours."""
+    left, total = [words(name) for name in ours], 0.0
+    for name in theirs:
+        own = words(name)
+        shares = [len(own & other) / max(1, len(own | other)) for other in left]
+        best = max(range(len(left)), key=shares.__getitem__, default=None)
+        if best is not None:
+            total += shares[best]
+            del left[best]
+    return total / max(1, len(theirs))
+
+
 def by_inductor(name: str, backend: str, mode: str) -> dict[str, dict[str, Any]]:
     """What the compiler calls, by phase."""
     module, inputs = build(name)
@@ -147,6 +171,7 @@ def main(arguments: list[str] | None = None) -> int:
     table: dict[str, Any] = {"torch": torch.__version__, "processors": os.cpu_count(), "counts": {}}
     if recorded:
         table |= {k: v for k, v in recorded.items() if k != "counts"}
+    named: list[float] = []
     errors: dict[str, list[float]] = {backend: [] for backend in BACKENDS}
     for name in names:
         for backend in BACKENDS:
@@ -159,19 +184,25 @@ def main(arguments: list[str] | None = None) -> int:
                 mine_n = sum(p["calls"] for p in mine.values())
                 error = mine_n / theirs_n - 1
                 errors[backend].append(abs(error))
-                sys.stdout.write(f"{key:28} inductor {theirs_n:4} here {mine_n:4} {error:+.1%}\n")
+                line = f"{key:28} inductor {theirs_n:4} here {mine_n:4} {error:+.1%}"
+                if backend == "triton":  # functions of C++ hold several kernels of ours
+                    alike = [agreement(own[p]["kernels"], mine[p]["kernels"]) for p in own]
+                    named.append(statistics.mean(alike))
+                    line += f"  names alike {named[-1]:.0%}"
+                sys.stdout.write(f"{line}\n")
                 for phase in own if given.show else ():
                     sys.stdout.write(f"  {phase}\n")
-                    for line in (*own[phase]["kernels"], *own[phase]["library"]):
-                        sys.stdout.write(f"    {line}\n")
+                    for shown in (*own[phase]["kernels"], *own[phase]["library"]):
+                        sys.stdout.write(f"    {shown}\n")
                     sys.stdout.write(f"  here: {mine[phase]['calls']}\n")
-                    for line in mine[phase]["kernels"]:
-                        sys.stdout.write(f"    {line}\n")
+                    for shown in mine[phase]["kernels"]:
+                        sys.stdout.write(f"    {shown}\n")
                 sys.stdout.flush()
     for backend, found in errors.items():
         sys.stdout.write(
             f"{backend}: median {statistics.median(found):.1%}, largest {max(found):.1%}\n"
         )
+    sys.stdout.write(f"names of triton's kernels alike: {statistics.mean(named):.0%}\n")
     if given.record:
         given.record.write_text(json.dumps(table, indent=0) + "\n")
     return 0

@@ -23,6 +23,7 @@ from predictor.program import Loss, Mode, Target, capture
 
 if TYPE_CHECKING:
     from predictor.calibrate.adapter import Adapter
+    from predictor.features.compiled import CompiledGraphs, CompileMode
     from predictor.nn.prediction import Prediction
     from predictor.report.comparison import Comparison
     from predictor.report.estimate import Estimate
@@ -80,6 +81,7 @@ def estimate(
     software: Software | None = None,
     matmul_tf32: bool | None = None,
     runtime: Runtime | None = None,
+    compile: bool | CompileMode = False,
     allow_opaque: bool = False,
     adapter: str | Path | Adapter | None = None,
 ) -> Estimate:
@@ -103,6 +105,8 @@ def estimate(
         runtime: what runs the program: `pytorch`, which launches a kernel or more a call, or
             `fused`, an inference runtime as TensorRT or ONNX Runtime. When not given, `fused` for
             ONNX models and `pytorch` for all others.
+        compile: the program runs under `torch.compile`; `reduce-overhead` for that mode, which
+            replays CUDA graphs. The checkpoint says which kernels that gives (docs/compiled.md).
         allow_opaque: take a call without a cost rule as an opaque kernel (its memory traffic, with
             a wide interval) instead of raising `CostRuleError`.
         adapter: folder that `predictor calibrate` wrote, the loaded `Adapter`, or `auto`: the
@@ -128,9 +132,14 @@ def estimate(
         loss=loss, recompute=recompute, dims=dims,
     )  # fmt: skip
     runtime = runtime_of(graph, runtime)
-    kernels = _lower(graph, runtime, allow_opaque=allow_opaque)
     context = _software(graph, software, matmul_tf32, runtime)
     own = adapters_of(adapter, [found], network)
+    if compile:
+        return _compiled(
+            graph, found, network, context, own.get(found.id), _mode(compile, runtime),
+            allow_opaque=allow_opaque,
+        )  # fmt: skip
+    kernels = _lower(graph, runtime, allow_opaque=allow_opaque)
     lighter = _lighter(graph, runtime, allow_opaque=allow_opaque)
     return _estimate(graph, kernels, found, network, context, own.get(found.id), lighter)
 
@@ -152,6 +161,7 @@ def compare(
     software: Software | None = None,
     matmul_tf32: bool | None = None,
     runtime: Runtime | None = None,
+    compile: bool | CompileMode = False,
     allow_opaque: bool = False,
     adapter: str | Path | Adapter | None = None,
 ) -> Comparison:
@@ -175,16 +185,28 @@ def compare(
         loss=loss, recompute=recompute, dims=dims,
     )  # fmt: skip
     runtime = runtime_of(graph, runtime)
-    kernels = _lower(graph, runtime, allow_opaque=allow_opaque)
     context = _software(graph, software, matmul_tf32, runtime)
     own = adapters_of(adapter, found, network)
-    lighter = _lighter(graph, runtime, allow_opaque=allow_opaque)
+    if compile:
+        how = _mode(compile, runtime)
+
+        def one(device: Device) -> Estimate:
+            return _compiled(
+                graph, device, network, context, own.get(device.id), how,
+                allow_opaque=allow_opaque,
+            )  # fmt: skip
+    else:
+        kernels = _lower(graph, runtime, allow_opaque=allow_opaque)
+        lighter = _lighter(graph, runtime, allow_opaque=allow_opaque)
+
+        def one(device: Device) -> Estimate:
+            own_of = own.get(device.id)
+            return _estimate(graph, kernels, device, network, context, own_of, lighter)
+
     estimates, refused = [], {}
     for device in found:
         try:
-            estimates.append(
-                _estimate(graph, kernels, device, network, context, own.get(device.id), lighter)
-            )
+            estimates.append(one(device))
         except UnsupportedPrecision as error:
             refused[device.id] = str(error)
     return Comparison(target=graph.workload.name, estimates=tuple(estimates), refused=refused)
@@ -254,6 +276,52 @@ def _lower(graph: OpGraph, runtime: Runtime, *, allow_opaque: bool) -> KernelGra
     from predictor.lower.eager import lower_eager
 
     return lower_eager(graph, allow_opaque=allow_opaque)
+
+
+def _mode(asked: bool | str, runtime: Runtime) -> CompileMode:
+    """The mode of `torch.compile` that was asked for.
+
+    Raises:
+        CaptureError: no such mode, or a runtime that is not PyTorch.
+    """
+    from predictor.features.compiled import COMPILE_MODES
+
+    if runtime != "pytorch":
+        raise CaptureError(
+            "torch.compile compiles PyTorch programs, and this one runs in a fused inference "
+            "runtime: leave compile out, or say runtime='pytorch'"
+        )
+    wanted = "default" if asked is True else asked
+    for mode in COMPILE_MODES:
+        if mode == wanted:
+            return mode
+    raise CaptureError(f"compile={asked!r}: one of True, {', '.join(map(repr, COMPILE_MODES))}")
+
+
+def _compiled(
+    graph: OpGraph,
+    device: Device,
+    network: Predictor,
+    software: Software,
+    adapter: Adapter | None,
+    mode: CompileMode,
+    *,
+    allow_opaque: bool,
+) -> Estimate:
+    """The estimate of a program under `torch.compile`, with the kernels that the network knows."""
+    from predictor.features.compiled import compiled_program
+
+    graphs: CompiledGraphs = getattr(network, "compiled_graphs", "eager")
+    programs = [graph] if graph.lighter is None else [graph, graph.lighter]
+    found = [
+        compiled_program(one, device, graphs=graphs, mode=mode, allow_opaque=allow_opaque)
+        for one in programs
+    ]
+    context = replace(software, mode="compiled")
+    if found[0].channels_last:
+        context = replace(context, memory_format="channels_last")
+    lighter = found[1].kernels if len(found) > 1 else None
+    return _estimate(graph, found[0].kernels, device, network, context, adapter, lighter)
 
 
 def _estimate(

@@ -312,8 +312,7 @@ def test_sizes_by_name_are_checked(
 @pytest.mark.parametrize(
     "flags",
     [
-        "--compile", "--gpus 8", "--gpus 0", "--plan dp=8", "--html f.html",
-        "--perfetto f.json",
+        "--gpus 8", "--gpus 0", "--plan dp=8", "--html f.html", "--perfetto f.json",
     ],
 )  # fmt: skip
 def test_flags_that_do_not_work_yet(

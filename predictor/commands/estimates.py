@@ -44,7 +44,7 @@ def estimate(
 
     With several --device the program is captured once; --json then writes an array.
     """
-    refuse_given(compile=compile_, gpus=gpus, plan=plan, html=html, perfetto=perfetto)
+    refuse_given(gpus=gpus, plan=plan, html=html, perfetto=perfetto)
     check_files(json=json)
     from predictor.hardware.catalogue import resolve_device
 
@@ -63,6 +63,7 @@ def estimate(
             checkpoint=network,
             matmul_tf32=tf32,
             runtime=options.runtime_named(runtime),
+            compile=compile_,
             allow_opaque=allow_opaque,
             adapter=adapters.get(one.id),
         )
@@ -103,7 +104,7 @@ def compare(
     adapter: options.Adapter = None,
 ) -> None:
     """One program on several devices: step, interval, memory and throughput, one row each."""
-    refuse_given(compile=compile_, gpus=gpus, plan=plan)
+    refuse_given(gpus=gpus, plan=plan)
     check_files(json=json)
     with prints_aside():
         comparison = api.compare(
@@ -119,6 +120,7 @@ def compare(
             checkpoint=checkpoint,
             matmul_tf32=tf32,
             runtime=options.runtime_named(runtime),
+            compile=compile_,
             allow_opaque=allow_opaque,
             adapter=adapter,
         )

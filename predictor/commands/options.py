@@ -65,7 +65,8 @@ RuntimeName = Annotated[
 Json = Annotated[
     str | None, typer.Option("--json", metavar="FILE", help="Write JSON; - is standard output.")
 ]
-Compile = Annotated[bool, typer.Option("--compile", help="Not yet: a compiled program.")]
+Compile = Annotated[bool, typer.Option("--compile", help="The program runs under torch.compile.")]
+CompileLater = Annotated[bool, typer.Option("--compile", help="Not yet: a compiled program.")]
 Gpus = Annotated[int | None, typer.Option(metavar="N", help="Not yet: several devices.")]
 Plan = Annotated[str | None, typer.Option(metavar="PLAN", help="Not yet: dp=8,tp=2,pp=4.")]
 Dim = Annotated[

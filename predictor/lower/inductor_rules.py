@@ -93,6 +93,7 @@ BY_NAME: Mapping[str, Recipe] = {
     "nll_loss_backward": "pointwise", "nll_loss2d_backward": "pointwise",
     "_native_batch_norm_legit_no_training": "scaled", "_batch_norm_no_update": "scaled",
     "masked_fill": "pointwise", "slice_scatter": "pointwise", "select_scatter": "pointwise",
+    "_embedding_bag": "library", "_embedding_bag_forward_only": "library",
     "convolution_backward": "convolution", "bernoulli": "pointwise", "multinomial": "library",
 }  # fmt: skip
 """Recipe by call, where its op does not decide."""

@@ -13,8 +13,11 @@ import torch
 from torch import nn
 
 from predictor import capture
+from predictor.capture.torch import capture_module
+from predictor.graph.ops import OPS
 from predictor.lower.eager import lower_eager
 from predictor.lower.inductor import compiled, kernel_names, lower_inductor
+from predictor.zoo import build
 
 HERE = Path(__file__).parent
 RECORDED = json.loads((HERE / "inductor_counts.json").read_text())
@@ -143,3 +146,19 @@ def test_long_columns_are_summed_in_two_passes_on_a_large_device():
     graph = capture(Of(lambda x: x.sum(0)), torch.empty(8192, 64))
     sizes = {n: len(lower_inductor(graph, processors=n).kernels) for n in (1, 108)}
     assert sizes == {1: 1, 108: 2}
+
+
+@pytest.mark.parametrize("name", ["resnet-18", "lstm-lm", "gcn-arxiv", "dlrm", "bert-base"])
+def test_bundled_programs_keep_their_work_with_less_traffic(name):
+    program = build(name, mode="train", batch=2, seq=None)
+    graph = capture_module(program.module, (), program.inputs, mode="train", name=name, amp="fp16")
+    eager, fused = lower_eager(graph), lower_inductor(graph)
+    work, less = (sum(k.matmul_flops for k in g.kernels) for g in (eager, fused))
+    assert work == less
+    assert sum(k.bytes for k in fused.kernels) < 0.75 * sum(k.bytes for k in eager.kernels)
+    for kernel in fused.kernels:
+        assert set(kernel.dims) - set(OPS[kernel.op].optional) == set(OPS[kernel.op].dims)
+        assert kernel.bytes > 0
+        assert kernel.flops >= 0
+    assert all(a < b for a, b in fused.edges)
+    assert lower_inductor(graph) == fused
