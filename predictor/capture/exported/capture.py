@@ -13,7 +13,7 @@ from predictor.capture.exported.archive import read_description
 from predictor.capture.exported.decode import decode
 from predictor.capture.exported.interpret import Interpreter
 from predictor.capture.exported.live import records_of
-from predictor.capture.exported.records import Body, ExportedGraph, Nest
+from predictor.capture.exported.records import Body, Call, ExportedGraph, Nest
 from predictor.capture.exported.symbols import bind
 from predictor.capture.exported.tensors import take_inputs
 from predictor.capture.losses import Loss
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 MOST_KNOWN = 1 << 24
 """Elements of all values together that are worked out for a program that reads some."""
+LEAST_CALLS, CALLS_OF_ONE = 20_000, 64
+"""Calls that a program may come to: these, and as many for each one that it names."""
 _SAYS_MODE: Mapping[str, tuple[int, str]] = {
     "aten.dropout.default": (2, "train"), "aten.dropout_.default": (2, "train"),
     "aten.feature_dropout.default": (2, "train"), "aten.batch_norm.default": (5, "training"),
@@ -87,6 +89,7 @@ def capture_exported(
     symbols = bind(graph, dims or {}, batch=batch, seq=seq)
     session = Session(graph.name, amp)
     session.known.most = MOST_KNOWN
+    session.recorder.most = LEAST_CALLS + CALLS_OF_ONE * sum(1 for _ in _calls(graph.body))
     interpreter = Interpreter(session, symbols)
     with session.guarded():
         held, given = take_inputs(session, interpreter, graph.inputs, dtype)
@@ -167,16 +170,22 @@ def _notes(graph: ExportedGraph, mode: str) -> list[str]:
 
 def _training_flags(body: Body) -> Iterator[bool]:
     """What the calls that train or evaluate were exported as."""
-    for call in body.calls:
+    for call in _calls(body):
         at = _SAYS_MODE.get(call.target)
         if at is not None:
             place, name = at
             said = call.kwargs.get(name, call.args[place] if len(call.args) > place else None)
             if isinstance(said, bool):
                 yield said
+
+
+def _calls(body: Body) -> Iterator[Call]:
+    """All calls, those of regions too."""
+    for call in body.calls:
+        yield call
         for inner in (*call.args, *call.kwargs.values()):
             if isinstance(inner, Body):
-                yield from _training_flags(inner)
+                yield from _calls(inner)
 
 
 def _nested(structure: Nest | None, results: list[Any]) -> Any:

@@ -182,6 +182,7 @@ def bind(
         if one.kind == "input" and one.meta is not None
         for at, size in enumerate(one.meta.sizes)
     }
+    places |= {o.name: o.value for o in graph.inputs if o.kind == "input" and o.meta is None}
     for name, size in asked:
         symbol = places.get(name, graph.aliases.get(name, name))
         if symbol not in free:

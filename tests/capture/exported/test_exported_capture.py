@@ -179,6 +179,34 @@ def test_sizes_derived_from_others() -> None:
     assert graph.nodes[-1].outputs[0].shape == (20, 2)
 
 
+def test_numbers_among_the_inputs_are_sizes_too(tmp_path: Path) -> None:
+    class Cut(nn.Module):
+        def forward(self, x: torch.Tensor, n: int) -> torch.Tensor:
+            return x[:n] * 2
+
+    shapes = ({0: Dim("rows", min=8)}, Dim.DYNAMIC)
+    program = torch.export.export(Cut(), (torch.zeros(8, 4), 3), dynamic_shapes=shapes)
+    torch.export.save(program, tmp_path / "cut.pt2")
+    for target in (program, str(tmp_path / "cut.pt2")):
+        with pytest.raises(CaptureError, match="the number n, from 0"):
+            predictor.capture(target, dims={"x.0": 16})
+        graph = predictor.capture(target, dims={"x.0": 16, "n": 5})
+        assert graph.nodes[-1].outputs[0].shape == (5, 4)
+
+
+def test_a_batch_that_is_several_is_refused() -> None:
+    class Two(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return x.sum(0) + y.sum(0)
+
+    shapes = ({0: Dim("a", min=2)}, {0: Dim("b", min=2)})
+    inputs = (torch.zeros(4, 4), torch.zeros(6, 4))
+    program = torch.export.export(Two(), inputs, dynamic_shapes=shapes)
+    with pytest.raises(CaptureError, match="has 2 free dimension 0 among its inputs"):
+        predictor.capture(program, batch=8)
+    assert predictor.capture(program, dims={"a": 8, "b": 9}).workload.batch == 8
+
+
 @pytest.mark.parametrize(
     ("sizes", "said"),
     [

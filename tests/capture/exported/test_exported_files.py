@@ -320,6 +320,22 @@ def test_calls_that_make_tensors_without_end(path: Path) -> None:
     assert "makes 1,000,000,000 tensors" in refused(edited(path, edit))
 
 
+def test_calls_that_come_to_calls_without_end(path: Path) -> None:
+    def edit(program: dict[str, Any]) -> None:
+        graph = program["graph_module"]["graph"]
+        graph["tensor_values"]["input"]["sizes"][0] = {"as_int": 10**9}
+        graph["nodes"][0] |= {
+            "target": "torch.ops.aten.diff.default",
+            "inputs": [
+                {"name": "self", "arg": {"as_tensor": {"name": "input"}}, "kind": 1},
+                {"name": "n", "arg": {"as_int": 10**9}, "kind": 1},
+                {"name": "dim", "arg": {"as_int": 0}, "kind": 1},
+            ],
+        }
+
+    assert "makes more than 20,064 calls" in refused(edited(path, edit))
+
+
 def test_values_without_end_are_not_worked_out(path: Path) -> None:
     """A chain of large values that the program reads at its end."""
 
