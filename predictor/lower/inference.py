@@ -42,7 +42,10 @@ def lower_inference(graph: OpGraph, *, allow_opaque: bool = False) -> KernelGrap
     before, after = _computing(graph.nodes), _computing(fused.nodes)
     note = ASSUMPTION.format(taken=f"{before - after:,}", calls=f"{before:,}")
     workload = replace(graph.workload, warnings=(*graph.workload.warnings, note))
-    return replace(kernels, workload=workload)
+    calls: dict[str, int] = {}
+    for kernel in kernels.kernels:  # views are settled when an engine is built
+        calls[kernel.phase] = calls.get(kernel.phase, 0) + 1
+    return replace(kernels, workload=workload, host_ops=calls)
 
 
 def fused_graph(graph: OpGraph) -> OpGraph:

@@ -156,13 +156,14 @@ def _workload(walk: Walk, name: str, inputs: Sequence[Value]) -> Workload:
                 counts[v.dtype] = counts.get(v.dtype, 0) + v.numel
     total = sum(count for count, _, _ in parameters.values())
     held = sum(size for _, size, _ in parameters.values())
+    trains = any(node.phase != "forward" for node in walk.tape.nodes)
     notes = [*walk.branches, *walk.notes]
     if walk.opaque:
         listed = ", ".join(f"{k} ({n})" for k, n in sorted(walk.opaque.items()))
         notes.append(f"operators without a rule, taken as opaque: {listed}")
     return Workload(
         name=name,
-        mode="infer",
+        mode="train" if trains else "infer",
         parameters=total,
         trainable_parameters=total,
         parameters_bytes=held,

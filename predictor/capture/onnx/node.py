@@ -52,7 +52,7 @@ def statistics_of(graph: GraphProto) -> frozenset[str]:
 
 
 def _read(proto: NodeProto, given: Attributes | None) -> Node:
-    if not all(isinstance(n, str) for n in (proto.op_type, proto.domain, *proto.input,
+    if not all(isinstance(n, str) for n in (proto.op_type, proto.domain, proto.name, *proto.input,
                                             *proto.output)):  # fmt: skip
         raise CaptureError(f"a name of node {proto.name!r} is no text: the file is damaged")
     domain = proto.domain

@@ -15,6 +15,8 @@ from predictor.capture.onnx.values import KNOWN_LIMIT, NUMPY, Array, dtype_of, n
 from predictor.errors import CaptureError, UnknownTargetError
 
 SUFFIX = ".onnx"
+MOST_VERSIONS = 2**20
+"""No operator set has as many."""
 MOST_FILE_BYTES = 2**31
 """A protobuf message cannot be longer; larger models keep their tensors in files beside."""
 
@@ -63,9 +65,16 @@ def first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def opsets(model: onnx.ModelProto) -> dict[str, int]:
-    """Version of each operator set that the model imports."""
+def opsets(model: onnx.ModelProto | onnx.FunctionProto) -> dict[str, int]:
+    """Version of each operator set that the model or function imports.
+
+    Raises:
+        CaptureError: a version that no operator set has.
+    """
     found = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opset_import}
+    for domain, version in found.items():
+        if not 0 <= version < MOST_VERSIONS or not isinstance(domain, str):
+            raise CaptureError(f"operator set {domain!r} has version {version}: no such version")
     found.setdefault("", 1)
     return found
 

@@ -58,7 +58,7 @@ def body_of(call: Call) -> FunctionProto | None:
             return None
         try:
             text = known.get_context_dependent_function(node.proto.SerializeToString(), types)
-        except (RuntimeError, ValueError):
+        except (RuntimeError, ValueError):  # of which a name that is no text is one
             return None
         made = FunctionProto()
         made.ParseFromString(text)
@@ -97,7 +97,10 @@ def _inferred(call: Call) -> dict[str, tuple[tuple[int, ...], str]]:
         found = shape_inference.infer_node_outputs(
             schema, node.proto, types, data, opset_imports=imports
         )
-    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
+    except (
+        onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError,
+        UnicodeDecodeError,  # what it says of a name that is no text
+    ):  # fmt: skip
         return {}
     out: dict[str, tuple[tuple[int, ...], str]] = {}
     for name, proto in found.items():

@@ -14,7 +14,7 @@ from predictor.capture.onnx.values import (
 )
 from predictor.capture.specs import touched_bytes
 from predictor.errors import CaptureError
-from predictor.graph.ir import DTYPE_BYTES, Layout, OpNode, Role, TensorSpec
+from predictor.graph.ir import DTYPE_BYTES, Layout, OpNode, Phase, Role, TensorSpec
 
 MOST_BYTES = 2**50
 """A tensor above this (a pebibyte) is a mistake in the file."""
@@ -31,6 +31,8 @@ class Tape:
     def __init__(self) -> None:
         self.nodes: list[OpNode] = []
         self.module = ""
+        self.phase: Phase = "forward"
+        """Of the calls that follow."""
         self.where = ""
         """The operator that is being translated, for messages."""
         self.narrowed: str | None = None
@@ -172,7 +174,7 @@ class Tape:
         self.nodes.append(
             OpNode(
                 op=op,
-                phase="forward",
+                phase=self.phase,
                 inputs=tuple([v.spec for v in inputs]),
                 outputs=tuple([v.spec for v in outputs]),
                 attrs=attrs,

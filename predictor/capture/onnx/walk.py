@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
-from onnx import FunctionProto, GraphProto, TensorProto, TypeProto
+from onnx import FunctionProto, GraphProto, TensorProto
 
 from predictor.capture.onnx import known, schemas
 from predictor.capture.onnx.call import Call, UnknownValuesError
 from predictor.capture.onnx.dims import Sizes, declared_shape
-from predictor.capture.onnx.node import Node, read_nodes, statistics_of, value_of
+from predictor.capture.onnx.node import Attributes, Node, read_nodes, statistics_of, value_of
 from predictor.capture.onnx.patterns.recognise import recognise
-from predictor.capture.onnx.reading import shape_of, values_of
+from predictor.capture.onnx.reading import first_line, opsets, shape_of, values_of
 from predictor.capture.onnx.rules.table import HOST, NARROW, RULES
+from predictor.capture.onnx.rules.training import PHASE_OF
+from predictor.capture.onnx.scope import Scope, module_of
 from predictor.capture.onnx.tape import Tape
 from predictor.capture.onnx.values import (
     FLOATING,
@@ -29,33 +31,11 @@ from predictor.capture.onnx.values import (
 from predictor.errors import CaptureError
 from predictor.graph.ir import Role
 
+NONE: Attributes = {}
 DEEPEST = 24
 """Levels of subgraphs and functions inside each other."""
-MOST_OPERATORS = 1_000_000
+MOST_OPERATORS = 300_000
 """Operators that one capture translates at most, trips of loops and calls of functions counted."""
-
-
-@dataclass(slots=True, eq=False)
-class Scope:
-    """Names of one graph or function body, and of what surrounds it."""
-
-    names: dict[str, Item] = field(default_factory=dict)
-    outer: Scope | None = None
-    types: dict[str, TypeProto.Tensor] = field(default_factory=dict)
-    versions: Mapping[str, int] = field(default_factory=dict)
-
-    def find(self, name: str) -> Item:
-        """What a name stands for.
-
-        Raises:
-            KeyError: nothing.
-        """
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.names:
-                return scope.names[name]
-            scope = scope.outer
-        raise KeyError(name)
 
 
 class Walk:
@@ -81,6 +61,7 @@ class Walk:
         self.lightest = lightest
         """Whether branches take their cheaper side."""
         self.statistics: frozenset[str] = frozenset()
+        self._read: dict[int, tuple[GraphProto | FunctionProto, list[Node]]] = {}
         self._depth = 0
         self._operators = 0
 
@@ -156,8 +137,7 @@ class Walk:
         for info in (*graph.value_info, *graph.output):
             if info.type.HasField("tensor_type"):
                 scope.types[info.name] = info.type.tensor_type
-        names = [o.name for o in graph.output]
-        self.nodes(recognise(read_nodes(graph.node), names, self.lookup))
+        self.nodes(self.read(graph, [o.name for o in graph.output]))
         return [self.named(o.name, "the graph's results") for o in graph.output]
 
     def named(self, name: str, where: str) -> Item:
@@ -174,6 +154,18 @@ class Walk:
                 "is out of order or is cut off"
             ) from None
         return item
+
+    def read(
+        self, body: GraphProto | FunctionProto, results: Sequence[str], given: Attributes = NONE
+    ) -> list[Node]:
+        """The operators of a graph or function body; read once where it runs often."""
+        found = self._read.get(id(body))
+        if found is not None and not given:
+            return found[1]
+        nodes = recognise(read_nodes(body.node, given), results, self.lookup)
+        if not given:
+            self._read[id(body)] = (body, nodes)
+        return nodes
 
     def lookup(self, name: str) -> object:
         """What a name stands for by now, None for nothing."""
@@ -216,9 +208,18 @@ class Walk:
         while items and items[-1] is None:
             items.pop()
         self.tape.where = node.title
+        later = PHASE_OF.get((node.domain, node.op))
+        if later is not None:
+            self.tape.phase = later
         self.tape.module = module_of(node.name)
         call = Call(node, items, self.version(node.domain), self)
-        results = self.results(call)
+        try:
+            results = self.results(call)
+        except MISFITS as error:
+            raise CaptureError(
+                f"{node.title}: its operands or attributes do not fit "
+                f"({type(error).__name__}: {first_line(error)})"
+            ) from error
         for name, item in zip(node.outputs, results, strict=False):
             if name:
                 scope.names[name] = self.hinted(name, item)
@@ -311,16 +312,14 @@ class Walk:
         given = dict(call.node.attrs)
         for default in body.attribute_proto:
             given.setdefault(default.name, value_of(default))
-        versions = {
-            ("" if o.domain == "ai.onnx" else o.domain): o.version for o in body.opset_import
-        }
+        versions = opsets(body) if len(body.opset_import) else {}
         with self.inside({**self.scope.versions, **versions}, sees=False) as scope:
             for i, name in enumerate(body.input):
                 scope.names[name] = call.items[i] if i < len(call.items) else None
             for info in body.value_info:
                 if info.type.HasField("tensor_type"):
                     scope.types[info.name] = info.type.tensor_type
-            self.nodes(recognise(read_nodes(body.node, given), list(body.output), self.lookup))
+            self.nodes(self.read(body, list(body.output), given))
             return [scope.names.get(name) for name in body.output]
 
     def without_rule(self, call: Call) -> Sequence[Item]:
@@ -362,6 +361,10 @@ class Walk:
         self.notes[text] = None
 
 
+MISFITS = (
+    ValueError, IndexError, TypeError, OverflowError, ZeroDivisionError, KeyError, AttributeError,
+)  # fmt: skip
+"""What a rule meets in a file whose operands or attributes are not what its operator takes."""
 _NAMES: Mapping[str, str] = {
     "float64": "fp64", "float32": "fp32", "float16": "fp16", "int64": "int64", "int32": "int32",
     "int16": "int16", "int8": "int8", "uint8": "uint8", "bool": "bool", "uint16": "int16",
@@ -383,16 +386,3 @@ def _kept(call: Call, array: Array) -> str | None:
     if array.dtype.name == "float32" and first is not None and first.dtype == "bf16":
         return "bf16"
     return None
-
-
-def module_of(name: str) -> str:
-    """Dotted path of a module from the node name that PyTorch's exporter gives (`/a/b/Conv`)."""
-    if not name.startswith("/"):
-        return ""
-    parts = name.split("/")[1:-1]
-    path: list[str] = []
-    for part in parts:
-        if path and part.rpartition(".")[0] == path[-1]:  # `/layer1/layer1.0`: a list and its item
-            path.pop()
-        path.append(part)
-    return ".".join(path)

@@ -27,8 +27,9 @@ def linear(plus: Node, index: Index) -> bool:
 def attention(softmax: Node, index: Index) -> bool:
     """Scaled-dot-product attention, from its softmax.
 
-    PyTorch's fused call is written with query and key both scaled by the root of the scale; a
-    program's own attention scales the scores, and PyTorch runs it call by call.
+    PyTorch's fused call is written with query and key both scaled by the root of the scale, or
+    with a guard for rows without keys; a program's own attention scales the scores, and PyTorch
+    runs it call by call.
     """
     whole = [softmax]
     name, mask = softmax.inputs[0], ""
@@ -43,19 +44,23 @@ def attention(softmax: Node, index: Index) -> bool:
     if scores_of is None or not index.read_once(scores_of):
         return False
     whole.append(scores_of)
+    last = _weighted(softmax, whole, index)
+    if last is None:
+        return False
+    guarded = any(node.op == "IsNaN" for node in whole)
     factors: list[str] = []
     for factor in scores_of.inputs:
         scaled = index.made_by(factor, "Mul")
         if scaled is None or not index.read_once(scaled):
-            return False
+            if not guarded:
+                return False
+            factors.append(factor)  # a scale of one is left out
+            continue
         sides = [n for n in scaled.inputs if not index.is_scalar(n)]
         if len(sides) != 1:
             return False
         factors.append(sides[0])
         whole.append(scaled)
-    last = _weighted(softmax, whole, index)
-    if last is None:
-        return False
     values = last.inputs[1]
     inputs = [*factors, values, *([mask] if mask else [])]
     attrs = {"causal": int(bool(mask) and _is_causal(mask, index))}

@@ -6,6 +6,7 @@ Their definitions: docs/ContribOperators.md of onnxruntime.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from predictor.capture.onnx.call import Call, Rule
 from predictor.capture.onnx.rules.contrib_attention import ATTENTION
@@ -112,6 +113,7 @@ def matmul_nbits(call: Call) -> list[Item]:
     if not x.shape or x.shape[-1] != k or n < 1:
         raise call.wrong(f"input {list(x.shape)}, K {k}, N {n}")
     weight = call.tape.seen_as(packed, (k, n), (1, k))
+    weight.spec = replace(weight.spec, touched_bytes=packed.spec.touched_bytes)
     rows = call.tape.reshape(x, (max(1, x.numel // max(1, k)), k)) if x.numel else x
     extra = [scales, *[v for v in (call.get(3),) if v is not None]]
     flat = call.tape.one("aten.mm", (rows, weight, *extra), (rows.shape[0], n), x.dtype)

@@ -9,6 +9,9 @@ import numpy as np
 from predictor.capture.onnx.call import Call, Rule
 from predictor.capture.onnx.values import Item, Sequence_, Value
 
+MOST_ITEMS = 20_000
+"""Items of a sequence that are told apart."""
+
 
 def construct(call: Call) -> list[Item]:
     """`SequenceConstruct`."""
@@ -79,6 +82,8 @@ def parted(call: Call) -> list[Item]:
     x = call.value(0)
     axis = call.axis(len(x.shape))
     whole = x.shape[axis]
+    if whole > MOST_ITEMS:
+        raise call.wrong(f"a sequence of up to {whole:,} items")
     sizes = [1] * whole
     if call.has(1):
         given = call.known(1)
