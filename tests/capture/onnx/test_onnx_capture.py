@@ -99,3 +99,25 @@ def test_half_precision_halves_the_weights(mlp):
     graph = capture_onnx(mlp, batch=2, dtype="fp16")
     assert graph.workload.dtype == "fp16"
     assert graph.workload.parameters_bytes == 2 * graph.workload.parameters
+
+
+def test_models_of_more_than_two_gigabytes_need_no_data(made):
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])]
+    model = made(nodes, {"x": [1, 50_000]}, ["y"], {"w": [50_000, 50_000]})
+    graph = capture_onnx(model)
+    assert graph.workload.parameters_bytes == 10_000_000_000
+
+
+def test_sizes_without_a_name_are_told_by_place(made):
+    model = made([helper.make_node("Relu", ["x"], ["y"])], {"x": [None, 3, None]}, ["y"])
+    with pytest.raises(CaptureError, match=r"x\.0 \(x\[0\]\); x\.2 \(x\[2\]\)"):
+        capture_onnx(model)
+    graph = capture_onnx(model, dims={"x.0": 2, "x.2": 5})
+    assert graph.nodes[0].outputs[0].shape == (2, 3, 5)
+
+
+def test_a_fixed_batch_cannot_be_another(made):
+    model = made([helper.make_node("Relu", ["x"], ["y"])], {"x": [4, 3]}, ["y"])
+    assert capture_onnx(model, batch=4) == capture_onnx(model)
+    with pytest.raises(CaptureError, match="exported for batch 4, not 8"):
+        capture_onnx(model, batch=8)
