@@ -154,6 +154,11 @@ def _record_joint(
 
 
 def _notes(graph: ExportedGraph, mode: str) -> list[str]:
+    if graph.loss_output is not None:
+        return [
+            "the program holds its backward in decomposed calls: eager PyTorch launches fewer, "
+            "larger kernels; pass the program of its forward in mode='train' (--train) for these"
+        ]
     flags = set(_training_flags(graph.body))
     if mode == "infer" and True in flags:
         return [

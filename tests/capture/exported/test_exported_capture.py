@@ -326,7 +326,9 @@ def test_a_program_with_its_backward_is_a_training_step(
         WithLoss(), inputs, mode="train", loss=lambda out: torch.as_tensor(out)
     )
     graph = predictor.capture(joint)
-    assert replace(graph.workload, name="") == replace(direct.workload, name="")
+    assert "in decomposed calls" in graph.workload.warnings[0]
+    held = replace(graph.workload, name="", warnings=())
+    assert held == replace(direct.workload, name="", warnings=())
     products = ("aten.mm", "aten.addmm")
     for phase, counted in (("forward", 2), ("backward", 3)):
         for one in (graph, direct):
