@@ -293,6 +293,7 @@ def test_operators_of_other_libraries_are_taken_as_described(saved: Saved) -> No
     graph = predictor.capture(path, batch=16)
     (node,) = [n for n in graph.nodes if n.op == "predictor_tests.twice"]
     assert node.inputs[0].shape == node.outputs[0].shape == (16, 16)
+    assert "predictor_tests.twice is an operator of another" in graph.workload.warnings[0]
     with pytest.raises(CostRuleError, match="twice"):
         predictor.estimate(graph, device="nvidia-t4")
     assert predictor.estimate(graph, device="nvidia-t4", allow_opaque=True).coverage.opaque > 0
