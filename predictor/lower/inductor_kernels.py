@@ -43,7 +43,7 @@ def kernels_of(group: Group, outside: frozenset[int]) -> tuple[Kernel, ...]:
     return (
         Kernel(
             op=op, phase=last.phase, dims=_dims(op, group, len(reads), max(1, len(written))),
-            dtype=_dtype(values), flops=sum(loop.flops for loop in group.loops),
+            dtype=_dtype(values), flops=_flops(group),
             read_bytes=sum(reads.values()), name=name, module=last.module,
             write_bytes=sum(
                 min(v.bytes, moved) if (moved := _moved(group, v)) else v.bytes
@@ -72,6 +72,15 @@ def read_bytes(group: Group) -> dict[int, float]:
         whole = max((t for (_, part), t in ways.items() if not part), default=0.0)
         out[key] = max(whole, min(parts, values[key].bytes))
     return out
+
+
+def _flops(group: Group) -> float:
+    """Arithmetic of a kernel: what several of its loops compute alike is computed once."""
+    found: dict[int, float] = {}
+    for loop in group.loops:
+        for call, work in loop.work.items():
+            found[call] = max(found.get(call, 0.0), work)
+    return sum(found.values())
 
 
 def _moved(group: Group, value: Value) -> float:

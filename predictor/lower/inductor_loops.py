@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from predictor.graph.ir import Kernel, Phase, TensorSpec
+from predictor.graph.ir import DTYPE_BYTES, Kernel, Phase, TensorSpec
 from predictor.lower.draft import product, width
 from predictor.lower.inductor_rules import Limits
 
@@ -34,7 +34,8 @@ class Value:
     reads: dict[Access, float] = field(default_factory=dict)
     """Of an expression: stored tensors behind it, and bytes read of each."""
     ops: int = 0
-    flops: float = 0.0
+    work: dict[int, float] = field(default_factory=dict)
+    """Of an expression: arithmetic by call, FLOP."""
     heavy: bool = False
     names: tuple[str, ...] = ()
     module: str = ""
@@ -88,9 +89,8 @@ class Loop:
     phase: Phase
     names: tuple[str, ...]
     module: str = ""
-    flops: float = 0.0
-    ops: tuple[str, ...] = ()
-    """Ops of the vocabulary among the calls, in order."""
+    work: dict[int, float] = field(default_factory=dict)
+    """Arithmetic by call, FLOP."""
     library: tuple[Kernel, ...] = ()
     """Kernels of a library call."""
     fusable: bool = True
@@ -105,8 +105,6 @@ class Loop:
 
 def width_of(dtype: str) -> float:
     """Bytes of one element."""
-    from predictor.graph.ir import DTYPE_BYTES
-
     return DTYPE_BYTES[dtype]
 
 

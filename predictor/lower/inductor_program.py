@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from predictor.graph.ir import PHASES, OpGraph, OpNode, Phase, TensorSpec
+from predictor.cost.rules import RULES, flop_factor
+from predictor.graph.ir import OpGraph, OpNode, Phase, TensorSpec
 from predictor.lower.aten_table import packet
-from predictor.lower.draft import Draft, product
+from predictor.lower.draft import Draft, arithmetic_dtype, product
 from predictor.lower.eager import drafts_of, kernel_of
 from predictor.lower.inductor_kinds import NEEDS_STORED, recipe_of
 from predictor.lower.inductor_loops import (
@@ -55,9 +56,11 @@ class Program:
             for node, drafts in zip(graph.nodes, self.drafts, strict=True)
         ]
         self._current: dict[int, Value] = {}
-        self._masks: dict[int, Value] = {}
+        self._masks: dict[Value, Value] = {}
         """In place of an activation's result, where backward asks only for its sign."""
         self._users = self._readers()
+        self._work = [sum(map(work_of, drafts)) for drafts in self.drafts]
+        """Arithmetic of each call that no loop has yet."""
 
     # -- readers --------------------------------------------------------------------------------
 
@@ -116,7 +119,7 @@ class Program:
     def pointwise(
         self, number: int, specs: Sequence[TensorSpec | Operand], out: TensorSpec, *,
         ops: int | None = None, primary: bool = True, names: bool = True,
-        flops: float | None = None, reach: int = 1,
+        reach: int = 1,
     ) -> Value:  # fmt: skip
         """A value computed element by element, stored where a rule says so."""
         node = self.graph.nodes[number]
@@ -131,13 +134,21 @@ class Program:
         made.ops = (OPS_OF.get(name, PLAIN_OPS) if ops is None else ops) + sum(
             v.ops for v in behind
         )
-        made.flops = float(made.numel if flops is None else flops)
-        made.flops += sum(v.flops * made.numel / max(1, v.numel) for v in behind)
+        made.work = self._work_behind(number, behind)
         made.heavy = name in HEAVY or any(v.heavy for v in behind)
         made.names = joined(*(v.names for v in behind), (name,) if names else ())
         needs = any(self.recipes[n] in NEEDS_STORED for n in made.used)
         self._settle(made, needs)
         return made
+
+    def _work_behind(self, number: int, behind: Sequence[Value]) -> dict[int, float]:
+        """Arithmetic by call of a loop with expressions in it; a call's own is its first loop's."""
+        found = {number: self._work[number]}
+        self._work[number] = 0.0
+        for value in behind:
+            for call, work in value.work.items():
+                found[call] = max(found.get(call, 0.0), work)
+        return found
 
     def _settle(self, made: Value, needs: bool) -> None:
         """Store a fresh value, keep its sources for backward instead, or leave it."""
@@ -163,11 +174,11 @@ class Program:
         if extra >= mask.bytes:
             mask.kept = True
             self.store(mask, made.phase)
-            self._masks[id(made)] = mask
+            self._masks[made] = mask
 
     def mask_of(self, value: Value) -> Value:
         """What backward reads of an activation's result."""
-        return value if value.stored else self._masks.get(id(value), value)
+        return value if value.stored else self._masks.get(value, value)
 
     def store(self, value: Value, phase: Phase) -> None:
         """Give an expression a loop of its own."""
@@ -178,7 +189,7 @@ class Program:
         self.loops.append(
             Loop(
                 numel=value.numel, reads=dict(value.reads), writes=[value], phase=phase,
-                names=value.names, module=value.module, flops=value.flops,
+                names=value.names, module=value.module, work=value.work,
             )
         )  # fmt: skip
         value.reads = {}
@@ -216,17 +227,17 @@ class Program:
         size, numel = product(shape), max(1, numel)
         rnumel = max(1, size // numel)
         reads = inlined(operands, shape)
-        flops = float(size * len(outs)) + sum(v.flops for v in behind)
+        work = self._work_behind(number, behind)
         names = joined(*(v.names for v in behind), (packet(node.op),))
         values = [self._made(number, out, primary=primary) for out in outs]
         if 1 < rnumel < UNROLLED and numel > 1:
             for value in values:
                 value.reads = {Access(a.value, OTHER, a.part): n for a, n in reads.items()}
-                value.names, value.ops, value.flops = names, 2 * rnumel, flops / len(outs)
+                value.names, value.ops, value.work = names, 2 * rnumel, work
                 self._settle(value, needs=False)
             return values
         parts = 1
-        if self.limits.splits and not argument(node):
+        if self.limits.splits and not finds_place(node):
             parts = splits(
                 numel, rnumel, self.processors, inner=not axes if inner is None else inner
             )
@@ -234,22 +245,22 @@ class Program:
             partial = [replace(v, shape=(numel * parts,), stored=True, used=(), kept=False,
                                loop=len(self.loops)) for v in values]  # fmt: skip
             self._add(numel * parts, -(-rnumel // parts), f"{axes} in {parts}", reads, partial,
-                      node, names, flops)  # fmt: skip
+                      node, names, work)  # fmt: skip
             reads = {Access(v, WHOLE): v.bytes for v in partial}
-            rnumel, axes, flops = parts, "", float(numel * parts)
+            rnumel, axes, work = parts, "", {number: float(numel * parts)}
         for value in values:
             value.stored, value.loop = True, len(self.loops)
-        self._add(numel, rnumel, axes, reads, values, node, names, flops)
+        self._add(numel, rnumel, axes, reads, values, node, names, work)
         return values
 
     def _add(
         self, numel: int, rnumel: int, axes: str, reads: dict[Access, float],
-        writes: list[Value], node: OpNode, names: tuple[str, ...], flops: float,
+        writes: list[Value], node: OpNode, names: tuple[str, ...], work: dict[int, float],
     ) -> None:  # fmt: skip
         self.loops.append(
             Loop(
                 numel=numel, rnumel=rnumel, axes=axes, reads=reads, writes=writes,
-                phase=node.phase, names=names, module=node.module, flops=flops,
+                phase=node.phase, names=names, module=node.module, work=work,
             )
         )  # fmt: skip
 
@@ -259,7 +270,9 @@ class Program:
         reads: dict[Access, float] = {}
         for spec, value in self.operands(node.inputs):
             self.store(value, node.phase)
-            reads[Access(value, "library")] = float(spec.touched_bytes)
+            for piece in value.parts or (value,):
+                whole = piece.bytes if value.parts else float(spec.touched_bytes)
+                reads[Access(piece, "library")] = whole
         values = []
         for out in outs:
             made = self._made(number, out, primary=False)
@@ -282,7 +295,15 @@ def written(node: OpNode) -> tuple[TensorSpec, ...]:
     return node.outputs or node.inputs[:1]
 
 
-def argument(node: OpNode) -> bool:
+def work_of(draft: Draft) -> float:
+    """Arithmetic of one eager kernel."""
+    if draft.flops is not None:
+        return draft.flops
+    dtype = draft.dtype or arithmetic_dtype(draft.reads, draft.writes)
+    return float(flop_factor(draft.op, dtype) * RULES[draft.op].flops(draft.dims))
+
+
+def finds_place(node: OpNode) -> bool:
     """Whether a reduction looks for a place, which is never cut in parts."""
     return packet(node.op) in ("argmax", "argmin")
 
@@ -290,6 +311,3 @@ def argument(node: OpNode) -> bool:
 def joined(*names: tuple[str, ...]) -> tuple[str, ...]:
     """All names once, in order."""
     return tuple(dict.fromkeys(n for group in names for n in group))
-
-
-__all__ = ["PHASES", "Operand", "Program", "joined", "written"]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from predictor.graph.ir import OpNode, TensorSpec
 from predictor.graph.ops import OPS
 from predictor.lower.aten_table import packet
-from predictor.lower.draft import Draft, as_ints, product
+from predictor.lower.draft import Draft, as_ints, product, size_bytes
 from predictor.lower.inductor_loops import OTHER, Access, Loop, Value
 from predictor.lower.inductor_norms import (
     axes_of,
@@ -245,8 +245,6 @@ def fused_update(draft: Draft) -> Draft:
     streams = {"adamw": (4.0, 3.0), "sgd": (3.0, 2.0)}.get(draft.op)
     if streams is None or draft.read_bytes is None:
         return draft
-    from predictor.lower.draft import size_bytes
-
     whole = sum(size_bytes(s) for s in draft.reads)
     return Draft(
         op=draft.op, dims=draft.dims, reads=draft.reads, writes=draft.writes, dtype=draft.dtype,

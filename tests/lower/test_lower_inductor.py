@@ -126,6 +126,22 @@ def test_a_fused_kernel_reads_its_inputs_and_writes_its_results_once():
     (kernel,) = lower_inductor(graph).kernels
     assert (kernel.read_bytes, kernel.write_bytes) == (2 * 64 * 32 * 4, 64 * 32 * 4)
     assert kernel.dims == {"numel": 2048, "inputs": 2, "outputs": 1}
+    assert kernel.flops == sum(k.flops for k in lower_eager(graph).kernels)
+
+
+def test_what_a_reduction_and_its_reader_both_compute_counts_once():
+    graph = capture(nn.Sequential(nn.GELU(), nn.LayerNorm(64)), torch.empty(32, 64))
+    (kernel,) = lower_inductor(graph).kernels
+    assert kernel.flops == sum(k.flops for k in lower_eager(graph).kernels)
+
+
+@pytest.mark.parametrize("backend", ["cuda", "cpu"])
+def test_what_is_written_side_by_side_still_comes_before_its_readers(backend):
+    step = Of(lambda x, w: torch.cat([x.exp(), x.sin(), x.cos(), x.tan(), x + 1], dim=1) @ w)
+    graph = capture(step, (torch.empty(8, 16), torch.empty(80, 4)))
+    fused = lower_inductor(graph, backend=backend)
+    product = next(i for i, k in enumerate(fused.kernels) if k.op == "matmul")
+    assert {b for _, b in fused.edges} == {product}
 
 
 def test_rows_of_a_table_are_read_not_the_table():
