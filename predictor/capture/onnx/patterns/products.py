@@ -64,9 +64,23 @@ def attention(softmax: Node, index: Index) -> bool:
     values = last.inputs[1]
     inputs = [*factors, values, *([mask] if mask else [])]
     attrs = {"causal": int(bool(mask) and _is_causal(mask, index))}
+    plain = _untransposed(factors[1], index)
+    if plain is not None:
+        inputs[1] = plain
+        attrs["plain_key"] = 1
     made = Node("Attention", INTERNAL, inputs, last.outputs, attrs, softmax.name)
     index.replace(last, whole, made)
     return True
+
+
+def _untransposed(key: str, index: Index) -> str | None:
+    """The key before the newer exporter turned it around, heads folded into the batch meanwhile."""
+    unfolded = index.made_by(key, "Reshape")
+    turned = index.made_by(unfolded.inputs[0], "Transpose") if unfolded is not None else None
+    folded = index.made_by(turned.inputs[0], "Reshape") if turned is not None else None
+    if turned is None or folded is None or turned.attrs.get("perm") != [0, 2, 1]:
+        return None
+    return folded.inputs[0]
 
 
 def _weighted(softmax: Node, whole: list[Node], index: Index) -> Node | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from onnx import GraphProto
+
 from predictor.capture.onnx.node import Node, subgraphs
 from predictor.capture.onnx.patterns import activations, norms, products
 from predictor.capture.onnx.patterns.index import Index, Lookup
@@ -36,14 +38,38 @@ def recognise(nodes: list[Node], results: Sequence[str], lookup: Lookup) -> list
     """
     nodes = _without_aliases(nodes, results)
     if not any(node.op in ANCHORS for node in nodes):
-        return nodes
+        return _needed(nodes, results)
     index = Index(nodes, results, lookup)
     for group in _ORDER:
         for node in nodes:
             there = id(node) not in index.gone and id(node) not in index.instead
             if node.op in group and not node.domain and there:
                 ANCHORS[node.op](node, index)
-    return index.result(nodes)
+    return _needed(index.result(nodes), results)
+
+
+def _needed(nodes: list[Node], results: Sequence[str]) -> list[Node]:
+    """The nodes that some result follows from: every runtime drops the others."""
+    needed = set(results)
+    kept: list[Node] = []
+    for node in reversed(nodes):
+        if needed.isdisjoint(node.outputs):
+            continue
+        kept.append(node)
+        needed.update(node.inputs)
+        for graph in subgraphs(node):
+            _read_inside(graph, needed)
+    kept.reverse()
+    return kept
+
+
+def _read_inside(graph: GraphProto, names: set[str]) -> None:
+    for proto in graph.node:
+        names.update(proto.input)
+        for attribute in proto.attribute:
+            if attribute.HasField("g"):
+                _read_inside(attribute.g, names)
+    names.update(o.name for o in graph.output)
 
 
 def _without_aliases(nodes: list[Node], results: Sequence[str]) -> list[Node]:

@@ -11,11 +11,12 @@ from predictor.capture.onnx.values import Item
 
 
 def attention(call: Call) -> list[Item]:
-    """Query, transposed key, value and perhaps a mask, as exporters leave them."""
+    """Query, transposed (or plain) key, value and perhaps a mask, as exporters leave them."""
     query, key, value = call.value(0), call.value(1), call.value(2)
     if len(key.shape) < 2:
         raise call.wrong(f"a key of shape {list(key.shape)}")
-    key = call.tape.transposed(key)
+    if not call.attr("plain_key", 0):
+        key = call.tape.transposed(key)
     causal = bool(call.attr("causal", 0))
     if min(len(query.shape), len(key.shape), len(value.shape)) < 3:
         query, key, value = (
