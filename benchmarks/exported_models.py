@@ -63,6 +63,8 @@ def _zoo(name: str) -> Made:
     inputs = tuple(torch.zeros(t.shape, dtype=t.dtype) for t in program.inputs.values())
     for parameter in module.parameters():
         nn.init.normal_(parameter, std=0.02)
+    for buffer in module.buffers():
+        buffer.zero_()  # ids of positions, which the exporter through TorchScript looks up
     return Plain(module, *program.inputs), inputs
 
 
