@@ -258,3 +258,24 @@ def test_fused_attention_whose_key_was_folded_and_turned(made):
     calls = lower_eager(capture_onnx(made(nodes, inputs, ["y"], weights))).kernels
     assert [k.op for k in calls if k.op == "attention"] == ["attention"]
     assert calls[-1].matmul_flops == 4 * 2 * 4 * 32 * 32 * 16
+
+
+def test_fused_attention_whose_key_heads_are_repeated(made):
+    fold = np.array([8, 32, 16], dtype=np.int64)
+    nodes = [
+        NODE("Expand", ["k0", "five"], ["k"]),
+        NODE("Reshape", ["k", "fold"], ["k3"]), NODE("Transpose", ["k3"], ["t3"], perm=[0, 2, 1]),
+        NODE("Reshape", ["t3", "unfold"], ["kt"]),
+        NODE("Mul", ["q", "c"], ["qs"]), NODE("Mul", ["kt", "c"], ["ks"]),
+        NODE("MatMul", ["qs", "ks"], ["s"]), NODE("Softmax", ["s"], ["p"], axis=-1),
+        NODE("MatMul", ["p", "v"], ["y"]),
+    ]  # fmt: skip
+    inputs = {"q": [2, 4, 32, 16], "k0": [2, 2, 1, 32, 16], "v": [2, 4, 32, 16]}
+    weights = {
+        "c": _number(0.5), "fold": fold, "five": np.array([2, 2, 2, 32, 16], dtype=np.int64),
+        "unfold": np.array([2, 4, 16, 32], dtype=np.int64),
+    }  # fmt: skip
+    calls = lower_eager(capture_onnx(made(nodes, inputs, ["y"], weights))).kernels
+    assert [k.op for k in calls][-1] == "attention"
+    assert len(calls) == 2  # heads that groups share are copied first, as PyTorch does
+    assert calls[-1].matmul_flops == 4 * 2 * 4 * 32 * 32 * 16

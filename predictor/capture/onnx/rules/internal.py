@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from predictor.capture.onnx.call import Call, Rule
 from predictor.capture.onnx.patterns.products import INTERNAL
 from predictor.capture.onnx.rules.matrix import sdpa
-from predictor.capture.onnx.values import Item
+from predictor.capture.onnx.values import Item, numel_of
 
 
 def attention(call: Call) -> list[Item]:
@@ -17,6 +17,10 @@ def attention(call: Call) -> list[Item]:
         raise call.wrong(f"a key of shape {list(key.shape)}")
     if not call.attr("plain_key", 0):
         key = call.tape.transposed(key)
+    elif key.shape != (shape := (*value.shape[:-1], query.shape[-1])):
+        if numel_of(shape) != key.numel:  # heads shared by groups of queries, repeated before
+            raise call.wrong(f"a key of shape {list(key.shape)} for {list(shape)}")
+        key = call.tape.reshape(key, shape)
     causal = bool(call.attr("causal", 0))
     if min(len(query.shape), len(key.shape), len(value.shape)) < 3:
         query, key, value = (
