@@ -1,9 +1,10 @@
 """Programs under `torch.compile`, as a checkpoint knows them.
 
 A checkpoint was trained on compiled steps either with the kernels of the eager program, of whose
-traffic fusion leaves a share (`eager`), or with the fused kernels themselves (`inductor-1`). Its
-`model.compiled_graphs` says which; without the entry it is `eager`. The one is no estimate for a
-network of the other.
+traffic fusion leaves a share (`eager`), or with the fused kernels themselves on GPUs and those of
+the eager program on processors (`inductor-1`): there arithmetic takes the time, and what kind it is
+goes in fusing. Its `model.compiled_graphs` says which; without the entry it is `eager`. The one is
+no estimate for a network of the other.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def compiled_program(
 
     Args:
         graph: a captured program.
-        device: decides where reductions are cut, and the code generator.
+        device: decides where reductions are cut, and whether kernels are fused at all.
         graphs: what the checkpoint was trained on.
         mode: `reduce-overhead` replays each phase as a CUDA graph: the host launches it once.
         allow_opaque: take a call without a cost rule as an opaque kernel.
@@ -57,6 +58,8 @@ def compiled_program(
     table = table_from_graph(eager)
     turned = graph.workload.mode == "infer" and prefers_channels_last(table)
     replayed = mode == "reduce-overhead"
+    if device.kind == "cpu":
+        graphs = "eager"
     if graphs == "eager":
         edges = np.array(eager.edges, dtype=np.int64).reshape(-1, 2).T
         reads, writes = kept_traffic(table.op, table.dim("inputs").astype(np.int64), edges)
@@ -67,9 +70,8 @@ def compiled_program(
         found = replace(eager, kernels=kernels, replayed=replayed)
     else:
         found = lower_inductor(
-            graph, backend="cpu" if device.kind == "cpu" else "cuda", channels_last=turned,
-            processors=int(device.units or PROCESSORS), cuda_graphs=replayed,
-            allow_opaque=allow_opaque,
+            graph, channels_last=turned, processors=int(device.units or PROCESSORS),
+            cuda_graphs=replayed, allow_opaque=allow_opaque,
         )  # fmt: skip
     return CompiledProgram(kernels=_told(found, graphs), channels_last=turned)
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from predictor import capture
 from predictor.errors import CaptureError
-from predictor.features.compiled import compiled_program
+from predictor.features.compiled import COMPILED_GRAPHS, compiled_program
 from predictor.features.table import table_from_graph
 from predictor.hardware.catalogue import resolve_device
 from predictor.lower.eager import lower_eager
@@ -45,6 +45,12 @@ def test_a_network_of_fused_graphs_gets_those(graph):
     norm = found.kernels[1]  # activation, scale and shift in; normalised rows out
     assert (norm.read_bytes, norm.write_bytes) == (4 * (32 * 128 + 2 * 128), 4 * 32 * 128)
     assert found.edges == ((0, 1), (1, 2))
+
+
+def test_processors_keep_the_kernels_of_eager(graph):
+    processor = resolve_device("intel-i9-10940x")
+    fused, eager = (compiled_program(graph, processor, graphs=g) for g in COMPILED_GRAPHS[::-1])
+    assert fused == eager
 
 
 @pytest.mark.parametrize("graphs", ["eager", "inductor-1"])
