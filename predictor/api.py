@@ -8,16 +8,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from predictor.checkpoint import DEFAULT_CHECKPOINT, Release, load_release
-from predictor.errors import AdapterError, UnknownDeviceError, UnsupportedPrecision
+from predictor.errors import (
+    AdapterError,
+    CaptureError,
+    UnknownDeviceError,
+    UnsupportedPrecision,
+)
 from predictor.graph.ir import KernelGraph, OpGraph, autocast_of
 from predictor.hardware.device import Device, Software
 from predictor.program import Loss, Mode, Target, capture
 
 if TYPE_CHECKING:
     from predictor.calibrate.adapter import Adapter
+    from predictor.features.compiled import CompiledGraphs, CompileMode
     from predictor.nn.prediction import Prediction
     from predictor.report.comparison import Comparison
     from predictor.report.estimate import Estimate
@@ -37,6 +43,8 @@ class Predictor(Protocol):
 
 
 Checkpoint: TypeAlias = "str | Path | Predictor"
+Runtime: TypeAlias = Literal["pytorch", "fused"]
+RUNTIMES: tuple[Runtime, ...] = ("pytorch", "fused")
 
 _loaded: dict[str, Predictor] = {}
 
@@ -68,9 +76,12 @@ def estimate(
     seq: int | None = None,
     loss: Loss | None = None,
     recompute: bool = False,
+    dims: Mapping[str, int] | None = None,
     checkpoint: Checkpoint = DEFAULT_CHECKPOINT,
     software: Software | None = None,
     matmul_tf32: bool | None = None,
+    runtime: Runtime | None = None,
+    compile: bool | CompileMode = False,
     allow_opaque: bool = False,
     adapter: str | Path | Adapter | None = None,
 ) -> Estimate:
@@ -87,9 +98,15 @@ def estimate(
         seq: see `capture`.
         loss: see `capture`.
         recompute: see `capture`.
+        dims: see `capture`.
         checkpoint: shipped name, folder, or what `load` gave.
         software: context of the run; PyTorch's defaults when not given.
         matmul_tf32: whether fp32 matrix products may use TF32 (PyTorch's default: no).
+        runtime: what runs the program: `pytorch`, which launches a kernel or more a call, or
+            `fused`, an inference runtime as TensorRT or ONNX Runtime. When not given, `fused` for
+            ONNX models and `pytorch` for all others.
+        compile: the program runs under `torch.compile`; `reduce-overhead` for that mode, which
+            replays CUDA graphs. The checkpoint says which kernels that gives (docs/compiled.md).
         allow_opaque: take a call without a cost rule as an opaque kernel (its memory traffic, with
             a wide interval) instead of raising `CostRuleError`.
         adapter: folder that `predictor calibrate` wrote, the loaded `Adapter`, or `auto`: the
@@ -112,12 +129,19 @@ def estimate(
     network = load(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
     graph = capture(
         target, inputs, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch, seq=seq,
-        loss=loss, recompute=recompute,
+        loss=loss, recompute=recompute, dims=dims,
     )  # fmt: skip
-    kernels = _lower(graph, allow_opaque=allow_opaque)
-    context = _software(graph, software, matmul_tf32)
+    runtime = runtime_of(graph, runtime)
+    context = _software(graph, software, matmul_tf32, runtime)
     own = adapters_of(adapter, [found], network)
-    return _estimate(graph, kernels, found, network, context, own.get(found.id))
+    if compile:
+        return _compiled(
+            graph, found, network, context, own.get(found.id), _mode(compile, runtime),
+            allow_opaque=allow_opaque,
+        )  # fmt: skip
+    kernels = _lower(graph, runtime, allow_opaque=allow_opaque)
+    lighter = _lighter(graph, runtime, allow_opaque=allow_opaque)
+    return _estimate(graph, kernels, found, network, context, own.get(found.id), lighter)
 
 
 def compare(
@@ -132,9 +156,12 @@ def compare(
     seq: int | None = None,
     loss: Loss | None = None,
     recompute: bool = False,
+    dims: Mapping[str, int] | None = None,
     checkpoint: Checkpoint = DEFAULT_CHECKPOINT,
     software: Software | None = None,
     matmul_tf32: bool | None = None,
+    runtime: Runtime | None = None,
+    compile: bool | CompileMode = False,
     allow_opaque: bool = False,
     adapter: str | Path | Adapter | None = None,
 ) -> Comparison:
@@ -155,17 +182,31 @@ def compare(
     network = load(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
     graph = capture(
         target, inputs, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch, seq=seq,
-        loss=loss, recompute=recompute,
+        loss=loss, recompute=recompute, dims=dims,
     )  # fmt: skip
-    kernels = _lower(graph, allow_opaque=allow_opaque)
-    context = _software(graph, software, matmul_tf32)
+    runtime = runtime_of(graph, runtime)
+    context = _software(graph, software, matmul_tf32, runtime)
     own = adapters_of(adapter, found, network)
+    if compile:
+        how = _mode(compile, runtime)
+
+        def one(device: Device) -> Estimate:
+            return _compiled(
+                graph, device, network, context, own.get(device.id), how,
+                allow_opaque=allow_opaque,
+            )  # fmt: skip
+    else:
+        kernels = _lower(graph, runtime, allow_opaque=allow_opaque)
+        lighter = _lighter(graph, runtime, allow_opaque=allow_opaque)
+
+        def one(device: Device) -> Estimate:
+            own_of = own.get(device.id)
+            return _estimate(graph, kernels, device, network, context, own_of, lighter)
+
     estimates, refused = [], {}
     for device in found:
         try:
-            estimates.append(
-                _estimate(graph, kernels, device, network, context, own.get(device.id))
-            )
+            estimates.append(one(device))
         except UnsupportedPrecision as error:
             refused[device.id] = str(error)
     return Comparison(target=graph.workload.name, estimates=tuple(estimates), refused=refused)
@@ -211,10 +252,76 @@ def _build(release: Release) -> Predictor:
     return load_predictor(release)
 
 
-def _lower(graph: OpGraph, *, allow_opaque: bool) -> KernelGraph:
+def runtime_of(graph: OpGraph, asked: str | None) -> Runtime:
+    """What runs a captured program: as asked, else as its source says.
+
+    Raises:
+        CaptureError: no such runtime, or a fused one for a training step.
+    """
+    if asked not in (None, *RUNTIMES):
+        raise CaptureError(f"runtime {asked!r} is unknown; one of: {', '.join(RUNTIMES)}")
+    trains = graph.workload.mode == "train"
+    if asked == "fused" and trains:
+        raise CaptureError("runtime 'fused' is for inference; a training step runs in 'pytorch'")
+    if asked is not None:
+        return "fused" if asked == "fused" else "pytorch"
+    return "fused" if graph.workload.source == "onnx" and not trains else "pytorch"
+
+
+def _lower(graph: OpGraph, runtime: Runtime, *, allow_opaque: bool) -> KernelGraph:
+    if runtime == "fused":
+        from predictor.lower.inference import lower_inference
+
+        return lower_inference(graph, allow_opaque=allow_opaque)
     from predictor.lower.eager import lower_eager
 
     return lower_eager(graph, allow_opaque=allow_opaque)
+
+
+def _mode(asked: bool | str, runtime: Runtime) -> CompileMode:
+    """The mode of `torch.compile` that was asked for.
+
+    Raises:
+        CaptureError: no such mode, or a runtime that is not PyTorch.
+    """
+    from predictor.features.compiled import COMPILE_MODES
+
+    if runtime != "pytorch":
+        raise CaptureError(
+            "torch.compile compiles PyTorch programs, and this one runs in a fused inference "
+            "runtime: leave compile out, or say runtime='pytorch'"
+        )
+    wanted = "default" if asked is True else asked
+    for mode in COMPILE_MODES:
+        if mode == wanted:
+            return mode
+    raise CaptureError(f"compile={asked!r}: one of True, {', '.join(map(repr, COMPILE_MODES))}")
+
+
+def _compiled(
+    graph: OpGraph,
+    device: Device,
+    network: Predictor,
+    software: Software,
+    adapter: Adapter | None,
+    mode: CompileMode,
+    *,
+    allow_opaque: bool,
+) -> Estimate:
+    """The estimate of a program under `torch.compile`, with the kernels that the network knows."""
+    from predictor.features.compiled import compiled_program
+
+    graphs: CompiledGraphs = getattr(network, "compiled_graphs", "eager")
+    programs = [graph] if graph.lighter is None else [graph, graph.lighter]
+    found = [
+        compiled_program(one, device, graphs=graphs, mode=mode, allow_opaque=allow_opaque)
+        for one in programs
+    ]
+    context = replace(software, mode="compiled")
+    if found[0].channels_last:
+        context = replace(context, memory_format="channels_last")
+    lighter = found[1].kernels if len(found) > 1 else None
+    return _estimate(graph, found[0].kernels, device, network, context, adapter, lighter)
 
 
 def _estimate(
@@ -224,6 +331,7 @@ def _estimate(
     network: Predictor,
     software: Software,
     adapter: Adapter | None,
+    lighter: KernelGraph | None,
 ) -> Estimate:
     from predictor.calibrate.adapted import adapted
     from predictor.cost.memory import memory_report
@@ -232,7 +340,7 @@ def _estimate(
 
     key = _key_of(network)
     speaks = network if adapter is None else adapted(network, adapter, key or "")
-    return assemble(
+    estimate = assemble(
         kernels,
         speaks.predict(kernels, device, software),
         target=graph.workload.name,
@@ -250,8 +358,24 @@ def _estimate(
         },
     )
 
+    if lighter is None:
+        return estimate
+    least = speaks.predict(lighter, device, software).step
+    step = replace(estimate.step, lower_us=min(estimate.step.lower_us, least.lower_us))
+    return replace(estimate, step=step)
 
-def _software(graph: OpGraph, software: Software | None, matmul_tf32: bool | None) -> Software:
+
+def _lighter(graph: OpGraph, runtime: Runtime, *, allow_opaque: bool) -> KernelGraph | None:
+    """Kernels of the program with every branch on its cheaper side."""
+    if graph.lighter is None:
+        return None
+    return _lower(graph.lighter, runtime, allow_opaque=allow_opaque)
+
+
+def _software(
+    graph: OpGraph, software: Software | None, matmul_tf32: bool | None, runtime: Runtime
+) -> Software:
     """The context of the run: autocast comes from what was captured."""
-    context = replace(software or Software(), amp=autocast_of(graph.workload.dtype))
+    usual = Software() if runtime == "pytorch" else Software(framework="fused inference")
+    context = replace(software or usual, amp=autocast_of(graph.workload.dtype))
     return context if matmul_tf32 is None else replace(context, matmul_tf32=matmul_tf32)

@@ -29,6 +29,7 @@ def estimate(
     recompute: options.Recompute = False,
     checkpoint: options.Checkpoint = options.CHECKPOINT_DEFAULT,
     tf32: options.Tf32 = False,
+    runtime: options.RuntimeName = None,
     allow_opaque: options.AllowOpaque = False,
     json: options.Json = None,
     compile_: options.Compile = False,
@@ -43,7 +44,7 @@ def estimate(
 
     With several --device the program is captured once; --json then writes an array.
     """
-    refuse_given(compile=compile_, dim=dim, gpus=gpus, plan=plan, html=html, perfetto=perfetto)
+    refuse_given(gpus=gpus, plan=plan, html=html, perfetto=perfetto)
     check_files(json=json)
     from predictor.hardware.catalogue import resolve_device
 
@@ -53,7 +54,7 @@ def estimate(
     with prints_aside():
         graph = api.capture(
             target, mode=options.mode_of(train), batch=batch, seq=seq, dtype=dtype,
-            optimizer=optimizer, recompute=recompute,
+            optimizer=optimizer, recompute=recompute, dims=options.dims_of(dim),
         )  # fmt: skip
     estimates = [
         api.estimate(
@@ -61,6 +62,8 @@ def estimate(
             device=one,
             checkpoint=network,
             matmul_tf32=tf32,
+            runtime=options.runtime_named(runtime),
+            compile=compile_,
             allow_opaque=allow_opaque,
             adapter=adapters.get(one.id),
         )
@@ -91,6 +94,7 @@ def compare(
     recompute: options.Recompute = False,
     checkpoint: options.Checkpoint = options.CHECKPOINT_DEFAULT,
     tf32: options.Tf32 = False,
+    runtime: options.RuntimeName = None,
     allow_opaque: options.AllowOpaque = False,
     json: options.Json = None,
     compile_: options.Compile = False,
@@ -100,7 +104,7 @@ def compare(
     adapter: options.Adapter = None,
 ) -> None:
     """One program on several devices: step, interval, memory and throughput, one row each."""
-    refuse_given(compile=compile_, dim=dim, gpus=gpus, plan=plan)
+    refuse_given(gpus=gpus, plan=plan)
     check_files(json=json)
     with prints_aside():
         comparison = api.compare(
@@ -112,8 +116,11 @@ def compare(
             dtype=dtype,
             optimizer=optimizer,
             recompute=recompute,
+            dims=options.dims_of(dim),
             checkpoint=checkpoint,
             matmul_tf32=tf32,
+            runtime=options.runtime_named(runtime),
+            compile=compile_,
             allow_opaque=allow_opaque,
             adapter=adapter,
         )
@@ -137,12 +144,11 @@ def capture(
     """The graph alone: every framework call of a step, as JSON."""
     from predictor.graph.serialize import save_graph
 
-    refuse_given(dim=dim)
     check_files(out=out)
     with prints_aside():
         graph = api.capture(
             target, mode=options.mode_of(train), batch=batch, seq=seq, dtype=dtype,
-            optimizer=optimizer, recompute=recompute,
+            optimizer=optimizer, recompute=recompute, dims=options.dims_of(dim),
         )  # fmt: skip
     save_graph(graph, out)
     say(f"{out}: {len(graph.nodes):,} framework calls, {graph.workload.parameters:,} parameters")

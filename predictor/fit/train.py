@@ -214,6 +214,7 @@ def _model(
         "members": recipe.network.members,
         "ops": list(OP_NAMES),
         "rising": [] if recipe.network.message_layers else list(RISING),
+        "compiled_graphs": "eager",
         **shared,
     }
 

@@ -33,7 +33,7 @@ def lower_eager(graph: OpGraph, *, allow_opaque: bool = False) -> KernelGraph:
     host_ops: dict[str, int] = {}
     for node in graph.nodes:
         host_ops[node.phase] = host_ops.get(node.phase, 0) + _host_calls(node)
-        stream.add(node, _drafts(node, allow_opaque=allow_opaque))
+        stream.add(node, drafts_of(node, allow_opaque=allow_opaque))
     peaks = memory_peaks(graph)
     return KernelGraph(
         workload=graph.workload,
@@ -47,7 +47,7 @@ def lower_eager(graph: OpGraph, *, allow_opaque: bool = False) -> KernelGraph:
     )
 
 
-def _drafts(node: OpNode, *, allow_opaque: bool) -> Sequence[Draft]:
+def drafts_of(node: OpNode, *, allow_opaque: bool) -> Sequence[Draft]:
     """Kernels of one call, none when it launches nothing."""
     op = node.op
     if launches_nothing(op) or node.attrs.get("view"):
@@ -101,7 +101,7 @@ def _host_calls(node: OpNode) -> int:
     return len(cost.passes) + cost.host_calls_per_tensor * count
 
 
-def _kernel(draft: Draft, node: OpNode, name: str) -> Kernel:
+def kernel_of(draft: Draft, node: OpNode, name: str) -> Kernel:
     """The finished record: FLOPs from the op's rule, bytes from storage, unless given."""
     op, dims = draft.op, draft.dims
     rule = RULES[op]
@@ -152,7 +152,7 @@ class _Stream:
         written: set[int] = set()
         for draft in drafts:
             number = len(self.kernels)
-            self.kernels.append(_kernel(draft, node, draft.name or name))
+            self.kernels.append(kernel_of(draft, node, draft.name or name))
             for spec in draft.reads:
                 producer = self._writer.get(spec.storage_id)
                 if producer is not None:

@@ -20,6 +20,7 @@ from predictor.features.columns import (
     NodeFeatures,
     node_features,
 )
+from predictor.features.compiled import CompiledGraphs
 from predictor.features.roofline import op_class_of
 from predictor.features.table import OP_NAMES, KernelTable, table_from_graph
 from predictor.graph.ir import PHASES, KernelGraph
@@ -99,6 +100,8 @@ class LatencyPredictor:
     calibration: Mapping[str, Any]
     rising: tuple[str, ...] = ()
     """Op classes whose times are held to rise with the batch (`predictor.nn.rising`)."""
+    compiled_graphs: CompiledGraphs = "eager"
+    """Kernels that compiled steps were learned with (`predictor.features.compiled`)."""
 
     def predict(self, graph: KernelGraph, device: Device, software: Software) -> Prediction:
         """Kernel and step latencies of `graph` on `device`.
@@ -265,6 +268,8 @@ def _mean(values: Floats, weights: Floats) -> float:
 
 def host_us(graph: KernelGraph, table: KernelTable, phase: str, rows: NDArray[np.bool_]) -> float:
     """Time of the host to issue a phase, microseconds."""
+    if graph.replayed:
+        return host_time_us(phase, float(rows.any()), 0.0)
     launches = float(table.launches[rows].sum())
     return host_time_us(phase, launches, float(graph.host_ops.get(phase, 0)))
 
@@ -354,6 +359,7 @@ def load_predictor(release: ReleaseLike) -> LatencyPredictor:
         learned=with_twins(model["learned"]), measured=measured_of(model),
         range_low_TF=low.numpy(), range_high_TF=high.numpy(), calibration=calibration,
         rising=tuple(model.get("rising", ())),
+        compiled_graphs=model.get("compiled_graphs", "eager"),
     )  # fmt: skip
 
 
