@@ -5,7 +5,7 @@ They tie the parts together and hold no arithmetic. Everything heavy is imported
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -114,7 +114,7 @@ def estimate(
         target, inputs, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch, seq=seq,
         loss=loss, recompute=recompute,
     )  # fmt: skip
-    kernels = _lower(graph, allow_opaque=allow_opaque)
+    kernels = _lower(graph, found, allow_opaque=allow_opaque)
     context = _software(graph, software, matmul_tf32)
     own = adapters_of(adapter, [found], network)
     return _estimate(graph, kernels, found, network, context, own.get(found.id))
@@ -157,12 +157,16 @@ def compare(
         target, inputs, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch, seq=seq,
         loss=loss, recompute=recompute,
     )  # fmt: skip
-    kernels = _lower(graph, allow_opaque=allow_opaque)
     context = _software(graph, software, matmul_tf32)
     own = adapters_of(adapter, found, network)
+    lowered: dict[Hashable, KernelGraph] = {}
     estimates, refused = [], {}
     for device in found:
         try:
+            key = _lowered_for(graph, device)
+            if key not in lowered:
+                lowered[key] = _lower(graph, device, allow_opaque=allow_opaque)
+            kernels = lowered[key]
             estimates.append(
                 _estimate(graph, kernels, device, network, context, own.get(device.id))
             )
@@ -211,9 +215,22 @@ def _build(release: Release) -> Predictor:
     return load_predictor(release)
 
 
-def _lower(graph: OpGraph, *, allow_opaque: bool) -> KernelGraph:
-    from predictor.lower.eager import lower_eager
+def _lowered_for(graph: OpGraph, device: Device) -> Hashable:
+    """What a program's kernels depend on besides the program."""
+    from predictor.lower.xla import is_xla
+    from predictor.lower.xla_backends import backend_of
 
+    return backend_of(device) if is_xla(graph) else None
+
+
+def _lower(graph: OpGraph, device: Device, *, allow_opaque: bool) -> KernelGraph:
+    """Kernels of a program: eager PyTorch's, or XLA's for the kind of device."""
+    from predictor.lower.eager import lower_eager
+    from predictor.lower.xla import is_xla, lower_xla
+    from predictor.lower.xla_backends import backend_of
+
+    if is_xla(graph):
+        return lower_xla(graph, backend_of(device), allow_opaque=allow_opaque)
     return lower_eager(graph, allow_opaque=allow_opaque)
 
 
@@ -252,6 +269,10 @@ def _estimate(
 
 
 def _software(graph: OpGraph, software: Software | None, matmul_tf32: bool | None) -> Software:
-    """The context of the run: autocast comes from what was captured."""
+    """The context of the run: autocast comes from what was captured, XLA's defaults with it."""
+    from predictor.lower.xla import is_xla
+
+    if software is None and is_xla(graph):
+        software = Software(framework="jax", mode="compiled", matmul_tf32=True)
     context = replace(software or Software(), amp=autocast_of(graph.workload.dtype))
     return context if matmul_tf32 is None else replace(context, matmul_tf32=matmul_tf32)

@@ -157,3 +157,8 @@ class KernelGraph:
     """Largest live sum of activations, gradients of parameters and temporaries of the optimizer."""
     optimizer_bytes: int | None = None
     """Persistent state of the captured optimizer; None without an update."""
+    issued: Literal["host", "device"] = "host"
+    """Who launches the kernels: the framework one by one, or the device from one compiled program,
+    which costs the host no time a launch."""
+    counted_flops: float | None = None
+    """FLOPs of the program as its own compiler counts them, where that is not the kernels' sum."""

@@ -261,7 +261,9 @@ def _mean(values: Floats, weights: Floats) -> float:
 
 
 def host_us(graph: KernelGraph, table: KernelTable, phase: str, rows: NDArray[np.bool_]) -> float:
-    """Time of the host to issue a phase, microseconds."""
+    """Time of the host to issue a phase, microseconds; none where the device issues it."""
+    if graph.issued == "device":
+        return 0.0
     launches = float(table.launches[rows].sum())
     return host_time_us(phase, launches, float(graph.host_ops.get(phase, 0)))
 

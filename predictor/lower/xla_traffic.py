@@ -1,0 +1,71 @@
+"""Bytes that a fused kernel moves: what it reads from outside, once, and what it writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from predictor.graph.ir import TensorSpec
+from predictor.lower.xla_backends import Backend
+from predictor.lower.xla_fusion import Group
+from predictor.lower.xla_program import Hlo, Val
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """Of one run of a kernel."""
+
+    read_bytes: float
+    write_bytes: float
+    tensors: int
+    """Tensors of at least a quarter of the kernel's elements that it reads."""
+
+
+def traffic_of(group: Group, backend: Backend) -> Traffic:
+    """A tensor that is sliced or gathered from counts what is taken; an update in place what
+    changes."""
+    read, large = 0.0, 0
+    numel = max((root.numel for root in group.roots), default=0)
+    for value in group.reads():
+        taken = taken_bytes(group, value, backend)
+        read += taken
+        large += 4 * value.spec.numel >= numel
+    write = sum(_written(root, backend) for root in group.roots)
+    return Traffic(read_bytes=read, write_bytes=write, tensors=large)
+
+
+def stored(spec: TensorSpec, backend: Backend) -> float:
+    """Bytes of a tensor in memory; 0 of a constant that is none."""
+    if spec.storage_bytes == 0:
+        return 0.0
+    return backend.stored_bytes(spec.shape, spec.dtype)
+
+
+def taken_bytes(group: Group, value: Val, backend: Backend) -> float:
+    """Bytes of a value that the members of a kernel read."""
+    whole = stored(value.spec, backend)
+    total = 0.0
+    for member in value.readers:
+        if id(member) not in group.inside:
+            continue
+        for place, read in enumerate(member.reads):
+            if read is not value:
+                continue
+            if place == 0 and member.kind in ("slice", "gather"):
+                total += sum(stored(w.spec, backend) for w in member.writes)
+            elif place == 0 and _in_place(member):
+                continue
+            else:
+                return whole
+    return min(whole, total)
+
+
+def _in_place(hlo: Hlo) -> bool:
+    return bool(hlo.node.attrs.get("in_place"))
+
+
+def _written(root: Hlo, backend: Backend) -> float:
+    if _in_place(root) and root.kind == "update":
+        return stored(root.node.inputs[1], backend)
+    if _in_place(root):  # a scatter: rows that are touched are read and written
+        return stored(root.node.inputs[-1], backend)
+    return sum(stored(v.spec, backend) for v in root.writes)
