@@ -68,6 +68,7 @@ def estimate(
     seq: int | None = None,
     loss: Loss | None = None,
     recompute: bool = False,
+    dims: Mapping[str, int] | None = None,
     checkpoint: Checkpoint = DEFAULT_CHECKPOINT,
     software: Software | None = None,
     matmul_tf32: bool | None = None,
@@ -87,6 +88,7 @@ def estimate(
         seq: see `capture`.
         loss: see `capture`.
         recompute: see `capture`.
+        dims: see `capture`.
         checkpoint: shipped name, folder, or what `load` gave.
         software: context of the run; PyTorch's defaults when not given.
         matmul_tf32: whether fp32 matrix products may use TF32 (PyTorch's default: no).
@@ -112,7 +114,7 @@ def estimate(
     network = load(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
     graph = capture(
         target, inputs, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch, seq=seq,
-        loss=loss, recompute=recompute,
+        loss=loss, recompute=recompute, dims=dims,
     )  # fmt: skip
     kernels = _lower(graph, found, allow_opaque=allow_opaque)
     context = _software(graph, software, matmul_tf32)
@@ -132,6 +134,7 @@ def compare(
     seq: int | None = None,
     loss: Loss | None = None,
     recompute: bool = False,
+    dims: Mapping[str, int] | None = None,
     checkpoint: Checkpoint = DEFAULT_CHECKPOINT,
     software: Software | None = None,
     matmul_tf32: bool | None = None,
@@ -155,7 +158,7 @@ def compare(
     network = load(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
     graph = capture(
         target, inputs, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch, seq=seq,
-        loss=loss, recompute=recompute,
+        loss=loss, recompute=recompute, dims=dims,
     )  # fmt: skip
     context = _software(graph, software, matmul_tf32)
     own = adapters_of(adapter, found, network)

@@ -42,6 +42,7 @@ def capture(
     seq: int | None = None,
     loss: Loss | None = None,
     recompute: bool = False,
+    dims: Mapping[str, int] | None = None,
 ) -> OpGraph:
     """The ops a program runs, without running it and without the device.
 
@@ -64,6 +65,7 @@ def capture(
         recompute: activation checkpointing of every block of the program's stacks (members of one
             class of an `nn.ModuleList` or `nn.Sequential`), training only: less memory for a
             second forward. A program that checkpoints itself is captured so without it.
+        dims: the free sizes of an exported program, by name.
 
     Raises:
         CaptureError: the program cannot be captured; the message says where and what to pass.
@@ -71,6 +73,11 @@ def capture(
         MissingExtraError: a timm model, and timm is not installed.
         NotYetError: a kind of target, or fp8, that does not work yet.
     """
+    if dims:
+        raise CaptureError(
+            f"dims ({', '.join(dims)}) size the free dimensions of an exported program; this "
+            "target has none: leave --dim out (batch and seq size a named target)"
+        )
     graph = _graph_of(target)
     if graph is not None:
         _check_captured(graph, mode=mode, dtype=dtype, batch=batch, seq=seq, optimizer=optimizer)

@@ -293,9 +293,27 @@ def test_debug_shows_the_traceback_wherever_it_stands(target: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("--dim n", "write NAME=N"),
+        ("--dim n=0", "write NAME=N"),
+        ("--dim n=-3", "write NAME=N"),
+        ("--dim n=1.5", "write NAME=N"),
+        ("--dim =3", "write NAME=N"),
+        ("--dim n=3 --dim n=4", "names 'n' twice"),
+        ("--dim n=3", "this target has none"),
+    ],
+)
+def test_sizes_by_name_are_checked(
+    flags: str, said: str, target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said in refused(capsys, "estimate", target, "--device", "nvidia-t4", *flags.split())
+
+
+@pytest.mark.parametrize(
     "flags",
     [
-        "--compile", "--gpus 8", "--gpus 0", "--plan dp=8", "--dim n=3", "--html f.html",
+        "--compile", "--gpus 8", "--gpus 0", "--plan dp=8", "--html f.html",
         "--perfetto f.json",
     ],
 )  # fmt: skip

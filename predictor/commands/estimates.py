@@ -43,7 +43,7 @@ def estimate(
 
     With several --device the program is captured once; --json then writes an array.
     """
-    refuse_given(compile=compile_, dim=dim, gpus=gpus, plan=plan, html=html, perfetto=perfetto)
+    refuse_given(compile=compile_, gpus=gpus, plan=plan, html=html, perfetto=perfetto)
     check_files(json=json)
     from predictor.hardware.catalogue import resolve_device
 
@@ -53,7 +53,7 @@ def estimate(
     with prints_aside():
         graph = api.capture(
             target, mode=options.mode_of(train), batch=batch, seq=seq, dtype=dtype,
-            optimizer=optimizer, recompute=recompute,
+            optimizer=optimizer, recompute=recompute, dims=options.dims_of(dim),
         )  # fmt: skip
     estimates = [
         api.estimate(
@@ -100,7 +100,7 @@ def compare(
     adapter: options.Adapter = None,
 ) -> None:
     """One program on several devices: step, interval, memory and throughput, one row each."""
-    refuse_given(compile=compile_, dim=dim, gpus=gpus, plan=plan)
+    refuse_given(compile=compile_, gpus=gpus, plan=plan)
     check_files(json=json)
     with prints_aside():
         comparison = api.compare(
@@ -112,6 +112,7 @@ def compare(
             dtype=dtype,
             optimizer=optimizer,
             recompute=recompute,
+            dims=options.dims_of(dim),
             checkpoint=checkpoint,
             matmul_tf32=tf32,
             allow_opaque=allow_opaque,
@@ -137,12 +138,11 @@ def capture(
     """The graph alone: every framework call of a step, as JSON."""
     from predictor.graph.serialize import save_graph
 
-    refuse_given(dim=dim)
     check_files(out=out)
     with prints_aside():
         graph = api.capture(
             target, mode=options.mode_of(train), batch=batch, seq=seq, dtype=dtype,
-            optimizer=optimizer, recompute=recompute,
+            optimizer=optimizer, recompute=recompute, dims=options.dims_of(dim),
         )  # fmt: skip
     save_graph(graph, out)
     say(f"{out}: {len(graph.nodes):,} framework calls, {graph.workload.parameters:,} parameters")

@@ -13,7 +13,6 @@ INSTEAD: Mapping[str, str] = {
     "--compile": "without it the estimate is for eager PyTorch",
     "--gpus": "without it the estimate is for one device",
     "--plan": "without it the estimate is for one device",
-    "--dim": "--batch and --seq size a named target",
     "--html": "--json FILE writes every number, and notebooks show an estimate as HTML",
     "--perfetto": "--json FILE writes every kernel group",
     "plan": "`predictor estimate` and `predictor compare` work on one device",

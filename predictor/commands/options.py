@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from predictor.checkpoint import DEFAULT_CHECKPOINT
+from predictor.errors import CaptureError
 from predictor.program import DEFAULT_OPTIMIZER, Mode
 
 TARGET_HELP = (
@@ -58,7 +59,10 @@ Compile = Annotated[bool, typer.Option("--compile", help="Not yet: a compiled pr
 Gpus = Annotated[int | None, typer.Option(metavar="N", help="Not yet: several devices.")]
 Plan = Annotated[str | None, typer.Option(metavar="PLAN", help="Not yet: dp=8,tp=2,pp=4.")]
 Dim = Annotated[
-    list[str] | None, typer.Option(metavar="NAME=N", help="Not yet: a size by its name.")
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=N", help="A free size of an exported program, by name; may be repeated."
+    ),
 ]
 Adapter = Annotated[
     str | None,
@@ -78,6 +82,23 @@ Set = Annotated[
 ]
 
 CHECKPOINT_DEFAULT = DEFAULT_CHECKPOINT
+
+
+def dims_of(given: list[str] | None) -> dict[str, int]:
+    """The sizes that `--dim NAME=N` names.
+
+    Raises:
+        CaptureError: one is not a name and a positive number, or is given twice.
+    """
+    dims: dict[str, int] = {}
+    for text in given or ():
+        name, equals, size = text.rpartition("=")
+        if not equals or not name.strip() or not size.strip().isdecimal() or int(size) < 1:
+            raise CaptureError(f"--dim {text!r}: write NAME=N with N from 1, as in --dim batch=8")
+        if name.strip() in dims:
+            raise CaptureError(f"--dim names {name.strip()!r} twice")
+        dims[name.strip()] = int(size)
+    return dims
 
 
 def mode_of(train: bool) -> Mode | None:
