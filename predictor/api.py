@@ -59,7 +59,7 @@ def load(checkpoint: str | Path = DEFAULT_CHECKPOINT) -> Predictor:
 def estimate(
     target: Target,
     inputs: object = None,
-    *,
+    *more: object,
     device: str | Path | Device,
     mode: Mode | None = None,
     dtype: str | None = None,
@@ -80,6 +80,7 @@ def estimate(
     Args:
         target: what to estimate; see `capture`. A captured graph is not captured again.
         inputs: see `capture`.
+        more: see `capture`.
         device: catalogue name, device file (`my.toml`) or a `Device`.
         mode: see `capture`.
         dtype: see `capture`.
@@ -113,8 +114,8 @@ def estimate(
     found = resolve_device(device)
     network = load(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
     graph = capture(
-        target, inputs, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch, seq=seq,
-        loss=loss, recompute=recompute, dims=dims,
+        target, inputs, *more, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch, seq=seq,
+        loss=loss, recompute=recompute, dims=dims, platform=_platform(target, found),
     )  # fmt: skip
     kernels = _lower(graph, found, allow_opaque=allow_opaque)
     context = _software(graph, software, matmul_tf32)
@@ -125,7 +126,7 @@ def estimate(
 def compare(
     target: Target,
     inputs: object = None,
-    *,
+    *more: object,
     devices: Sequence[str | Path | Device],
     mode: Mode | None = None,
     dtype: str | None = None,
@@ -157,8 +158,8 @@ def compare(
     found = [resolve_device(device) for device in devices]
     network = load(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
     graph = capture(
-        target, inputs, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch, seq=seq,
-        loss=loss, recompute=recompute, dims=dims,
+        target, inputs, *more, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch, seq=seq,
+        loss=loss, recompute=recompute, dims=dims, platform=_platform(target, found[0]),
     )  # fmt: skip
     context = _software(graph, software, matmul_tf32)
     own = adapters_of(adapter, found, network)
@@ -216,6 +217,13 @@ def _build(release: Release) -> Predictor:
     from predictor.nn.latency import load_predictor
 
     return load_predictor(release)
+
+
+def _platform(target: Target, device: Device) -> str | None:
+    """What a jitted JAX function is lowered for; None for other targets."""
+    from predictor.capture.stablehlo.recognise import PLATFORMS, is_jax_program
+
+    return PLATFORMS.get(device.kind) if is_jax_program(target) else None
 
 
 def _lowered_for(graph: OpGraph, device: Device) -> Hashable:
@@ -276,6 +284,8 @@ def _software(graph: OpGraph, software: Software | None, matmul_tf32: bool | Non
     from predictor.lower.xla import is_xla
 
     if software is None and is_xla(graph):
-        software = Software(framework="jax", mode="compiled", matmul_tf32=True)
+        software = Software(
+            framework="jax", mode="compiled", matmul_tf32=True, memory_format="channels_last"
+        )
     context = replace(software or Software(), amp=autocast_of(graph.workload.dtype))
     return context if matmul_tf32 is None else replace(context, matmul_tf32=matmul_tf32)

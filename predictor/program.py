@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from predictor.capture.stablehlo.recognise import is_stablehlo
 from predictor.errors import CaptureError, NotYetError, UnknownTargetError
 from predictor.graph.ir import HALVES, OpGraph, autocast_of
 
@@ -25,7 +26,6 @@ DTYPES: tuple[str, ...] = ("fp32", *HALVES)
 LATER_KINDS: Mapping[str, str] = {
     "hf:": "a local Hugging Face configuration",
     ".onnx": "an ONNX file",
-    ".mlir": "StableHLO text",
     ".pt2": "an exported program",
 }
 """Prefixes and suffixes of targets that are part of the contract but do not work yet."""
@@ -34,7 +34,7 @@ LATER_KINDS: Mapping[str, str] = {
 def capture(
     target: Target,
     inputs: object = None,
-    *,
+    *more: object,
     mode: Mode | None = None,
     dtype: str | None = None,
     optimizer: str | None = None,
@@ -43,6 +43,7 @@ def capture(
     loss: Loss | None = None,
     recompute: bool = False,
     dims: Mapping[str, int] | None = None,
+    platform: str | None = None,
 ) -> OpGraph:
     """The ops a program runs, without running it and without the device.
 
@@ -66,6 +67,9 @@ def capture(
             class of an `nn.ModuleList` or `nn.Sequential`), training only: less memory for a
             second forward. A program that checkpoints itself is captured so without it.
         dims: the free sizes of an exported program, by name.
+        more: further arguments of a jitted JAX function.
+        platform: `cuda` (when not given), `tpu` or `cpu`: what a jitted JAX function is lowered
+            for; needs no such device.
 
     Raises:
         CaptureError: the program cannot be captured; the message says where and what to pass.
@@ -73,6 +77,15 @@ def capture(
         MissingExtraError: a timm model, and timm is not installed.
         NotYetError: a kind of target, or fp8, that does not work yet.
     """
+    if is_stablehlo(target):
+        from predictor.capture.stablehlo.target import capture_stablehlo
+
+        return capture_stablehlo(
+            target, inputs, more, mode=mode, dims=dims, platform=platform, dtype=dtype,
+            optimizer=optimizer, batch=batch, seq=seq, loss=loss, recompute=recompute,
+        )  # fmt: skip
+    if more:
+        raise CaptureError("pass the inputs of a module in a tuple, not one by one")
     if dims:
         raise CaptureError(
             f"dims ({', '.join(dims)}) size the free dimensions of an exported program; this "

@@ -60,7 +60,7 @@ def estimate(
             graph,
             device=one,
             checkpoint=network,
-            matmul_tf32=tf32,
+            matmul_tf32=tf32 or None,
             allow_opaque=allow_opaque,
             adapter=adapters.get(one.id),
         )
@@ -114,7 +114,7 @@ def compare(
             recompute=recompute,
             dims=options.dims_of(dim),
             checkpoint=checkpoint,
-            matmul_tf32=tf32,
+            matmul_tf32=tf32 or None,
             allow_opaque=allow_opaque,
             adapter=adapter,
         )

@@ -14,18 +14,20 @@ from functools import lru_cache
 
 from predictor.graph.ir import OpNode
 
-TRANSCENDENTAL: frozenset[str] = frozenset(
+_TRANSCENDENTAL = (
     "exponential exponential_minus_one log log_plus_one logistic power sqrt cbrt rsqrt tanh sine "
     "cosine tan atan2 erf erfc erf_inv lgamma digamma sinh cosh asin acos atan asinh acosh atanh "
-    "bessel_i1e polygamma zeta".split()
+    "bessel_i1e polygamma zeta"
 )
-"""Operations that take a polynomial or a special unit an element."""
-ARITHMETIC: frozenset[str] = frozenset(
+_ARITHMETIC = (
     "add subtract multiply divide remainder maximum minimum abs negate sign floor ceil and or xor "
     "not compare select clamp convert round_nearest_even round_nearest_afz shift_left "
     "shift_right_logical shift_right_arithmetic is_finite count_leading_zeros popcnt complex real "
-    "imag reduce_precision map is_inf is_pos_inf is_neg_inf square conj next_after".split()
+    "imag reduce_precision map is_inf is_pos_inf is_neg_inf square conj next_after"
 )
+TRANSCENDENTAL: frozenset[str] = frozenset(_TRANSCENDENTAL.split())
+"""Operations that take a polynomial or a special unit an element."""
+ARITHMETIC: frozenset[str] = frozenset(_ARITHMETIC.split())
 """Operations of one step an element."""
 
 

@@ -101,7 +101,9 @@ def _unrolled(places: Sequence[tuple[str, int]]) -> tuple[list[tuple[int, int]],
                 continue
             inner = _child(loop, own)
             end = at
-            while end < stop and (places[end][0] == inner or places[end][0].startswith(inner + "/")):
+            while end < stop and (
+                places[end][0] == inner or places[end][0].startswith(inner + "/")
+            ):
                 end += 1
             outer = trips_of.get(loop, 1)
             times = max(1, trips_of.get(inner, places[at][1]) // max(1, outer))

@@ -1,4 +1,4 @@
-"""Fusion as XLA does it: producers join the kernels of all their consumers, where that saves memory.
+"""Fusion as XLA does it: producers join the kernels of all their consumers where it saves memory.
 
 Operations are visited from the last to the first. One joins the groups that read it when all of
 them can take it and computing it there moves fewer bytes than writing and reading it back; else it
@@ -169,9 +169,7 @@ def _accepts(group: Group, hlo: Hlo, readers: Sequence[Hlo], backend: Backend) -
         before = any(r is hero or _feeds(r, hero, group) for r in mine)
         if before:
             return _prologue(hlo, hero, backend)
-    if hlo.kind == "expensive" and any(_reuses(r, hlo) for r in mine):
-        return False
-    return True
+    return not (hlo.kind == "expensive" and any(_reuses(r, hlo) for r in mine))
 
 
 def _feeds(member: Hlo, hero: Hlo, group: Group) -> bool:
@@ -192,7 +190,7 @@ def _prologue(hlo: Hlo, hero: Hlo, backend: Backend) -> bool:
     """Conversions and reorderings of one tensor while a product reads it."""
     if not backend.prologue or hlo.kind not in ("elementwise", "transpose", "broadcast"):
         return False
-    heavy = [v for v in _inputs(hlo)]
+    heavy = list(_inputs(hlo))
     mine = sum(v.spec.storage_bytes for v in hlo.writes)
     return len(heavy) <= 1 and sum(v.spec.storage_bytes for v in heavy) <= 2 * mine
 

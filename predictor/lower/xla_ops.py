@@ -8,8 +8,19 @@ from typing import Literal
 from predictor.cost.hlo import ARITHMETIC, TRANSCENDENTAL, short
 
 Kind = Literal[
-    "elementwise", "expensive", "broadcast", "generated", "transpose", "slice", "gather", "layout",
-    "reduce", "update", "dot", "conv", "library",
+    "elementwise",
+    "expensive",
+    "broadcast",
+    "generated",
+    "transpose",
+    "slice",
+    "gather",
+    "layout",
+    "reduce",
+    "update",
+    "dot",
+    "conv",
+    "library",
 ]
 """How an operation takes part in fusion:
 

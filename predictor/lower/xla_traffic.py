@@ -21,8 +21,10 @@ class Traffic:
 
 
 def traffic_of(group: Group, backend: Backend) -> Traffic:
-    """A tensor that is sliced or gathered from counts what is taken; an update in place what
-    changes."""
+    """What a kernel moves.
+
+    A tensor that is sliced or gathered from counts what is taken, an update in place what changes.
+    """
     read, large = 0.0, 0
     numel = max((root.numel for root in group.roots), default=0)
     for value in group.reads():

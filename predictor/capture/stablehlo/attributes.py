@@ -112,7 +112,7 @@ def _scatter(attrs: Attrs) -> dict[str, object]:
 
 def _custom_call(attrs: Attrs) -> dict[str, object]:
     found: dict[str, object] = {"target": attrs["call_target_name"].value}
-    config = attrs["backend_config"] if "backend_config" in attrs else None
+    config = attrs.get("backend_config", None)
     if config is not None:
         found["config"] = str(config)[:4000]
     for name in ("mhlo.sharding", "kernel_name"):

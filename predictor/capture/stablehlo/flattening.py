@@ -150,7 +150,9 @@ class _Walk:
                 found = handler(self, instr, env, place)
             elif instr.op in PASS or _is_sharding(instr):
                 found = [env[v] for v in instr.operands]
-                found = [_retyped(ref, r.type) for ref, r in zip(found, instr.results, strict=False)]
+                found = [
+                    _retyped(ref, r.type) for ref, r in zip(found, instr.results, strict=False)
+                ]
                 found += [Ref(self.spec(r.type), None) for r in instr.results[len(found) :]]
             else:
                 found = self.node(instr, env, place)
@@ -297,9 +299,7 @@ class _Walk:
         body = max(instr.bodies, key=_weight)
         given = [env[v] for v in instr.operands[1:]] if body.args else []
         if len(instr.bodies) > 1 and any(_weight(b) > 1 for b in instr.bodies):
-            self.warnings.append(
-                "the program branches on a value: its longest branch is taken"
-            )
+            self.warnings.append("the program branches on a value: its longest branch is taken")
         found = self.inlined(body, given[: len(body.args)], env, place.inside(instr))
         self.escape(found)
         return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -11,24 +10,6 @@ from predictor.capture.stablehlo.program import graph_of_module
 from predictor.capture.stablehlo.reading import bindings, module_records, read_program
 from predictor.errors import CaptureError, PredictorError
 from predictor.graph.ir import OpGraph
-
-PLATFORMS: Mapping[str, str] = {"gpu": "cuda", "tpu": "tpu", "cpu": "cpu"}
-"""Platform that JAX lowers for, by kind of device."""
-
-
-def is_jax_program(target: object) -> bool:
-    """Whether `target` is a jitted function, one that was traced or lowered, or an export.
-
-    Does not import jax: without it in memory there is no such object.
-    """
-    return "jax" in sys.modules and (
-        _is(target, "lower", "trace") or _is(target, "compiler_ir") or _is(target, "lower", "jaxpr")
-        or hasattr(target, "mlir_module_serialized")
-    ) and not isinstance(target, type)  # fmt: skip
-
-
-def _is(target: object, *methods: str) -> bool:
-    return all(hasattr(target, name) for name in methods)
 
 
 def capture_jitted(

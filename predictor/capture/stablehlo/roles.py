@@ -1,9 +1,10 @@
 """Which arguments of a lowered program are parameters, optimizer state or data.
 
-A lowered program has one flat list of arguments. Their names tell (`params['w']`, `opt_state[0].mu`)
-where the program was lowered in memory; text has none, and use tells: what meets data as the right
-factor of a product, as a convolution's kernel, as a table that is gathered from or as a broadcast
-bias is a parameter, and what has a parameter's shape and is not, is the optimizer's state.
+A lowered program has one flat list of arguments. Their names tell (`params['w']`,
+`opt_state[0].mu`) where the program was lowered in memory; text has none, and use tells: what meets
+data as the right factor of a product, as a convolution's kernel, as a table that is gathered from
+or as a broadcast bias is a parameter, and what has a parameter's shape and is not, is the
+optimizer's state.
 """
 
 from __future__ import annotations
@@ -80,7 +81,9 @@ def _used_as_parameters(flat: Flattened) -> set[int]:
 
 
 def _as_parameter(node: OpNode, place: int) -> bool:
-    if node.op in ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution"):
+    if node.op in ("stablehlo.dot_general", "stablehlo.dot"):
+        return place == 1 and len(node.inputs[1].shape) <= 2  # keys of attention have more axes
+    if node.op == "stablehlo.convolution":
         return place == 1
     if node.op == "stablehlo.gather":
         return place == 0
