@@ -16,12 +16,12 @@ _CONVOLUTION_DIMENSIONS = (
     "output_spatial_dimensions",
 )  # fmt: skip
 _GATHER_DIMENSIONS = (
-    "offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_index_map",
-    "index_vector_dim",
+    "offset_dims", "collapsed_slice_dims", "operand_batching_dims",
+    "start_indices_batching_dims", "start_index_map", "index_vector_dim",
 )  # fmt: skip
 _SCATTER_DIMENSIONS = (
     "update_window_dims", "inserted_window_dims", "input_batching_dims",
-    "scattered_dims_to_operand_dims", "index_vector_dim",
+    "scatter_indices_batching_dims", "scattered_dims_to_operand_dims", "index_vector_dim",
 )  # fmt: skip
 
 

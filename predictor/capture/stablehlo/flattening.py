@@ -21,11 +21,12 @@ MAX_CALLS = 100
 """Depth of calls and regions."""
 VIEWS: frozenset[str] = frozenset({"stablehlo.reshape", "stablehlo.bitcast_convert"})
 PASS: frozenset[str] = frozenset({
-    "stablehlo.optimization_barrier", "sdy.sharding_constraint", "sdy.reshard",
-    "sdy.propagation_barrier", "stablehlo.after_all", "stablehlo.create_token",
+    "stablehlo.optimization_barrier", "sdy.propagation_barrier", "stablehlo.after_all", "stablehlo.create_token",
     "stablehlo.cross-replica-sum",
 })  # fmt: skip
 """Operations that hand their operands on and launch nothing."""
+CONSTRAINTS: frozenset[str] = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
+"""Operations that say how a value is split over devices."""
 SHARDING_CALLS: frozenset[str] = frozenset(
     {"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement"}
 )
@@ -148,6 +149,9 @@ class _Walk:
             handler = _HANDLERS.get(instr.op)
             if handler is not None:
                 found = handler(self, instr, env, place)
+            elif instr.op in CONSTRAINTS or instr.attrs.get("target") == "Sharding":
+                self.constraint(instr, env, place)
+                found = [env[instr.operands[0]]]
             elif instr.op in PASS or _is_sharding(instr):
                 found = [env[v] for v in instr.operands]
                 found = [
@@ -192,6 +196,18 @@ class _Walk:
         self.phases.append(self.phase(f"{place.where}/{instr.where}", deps))
         known = _folded(instr, refs)
         return [Ref(spec, number, known) for spec in outputs]
+
+    def constraint(self, instr: Instr, env: Mapping[Value, Ref], place: _Place) -> None:
+        """A node that says how a value is split from here on; the partitioner takes it out."""
+        ref = env[instr.operands[0]]
+        text = str(instr.attrs.get("sharding") or instr.attrs.get("mhlo.sharding") or "")
+        self.ops.append(Instr("sdy.sharding_constraint", [], [], {}, [], instr.where))
+        self.inputs.append([ref.spec])
+        self.outputs.append(())
+        loop = {"trips": place.trips, "loop": place.loop} if place.loop else {}
+        self.attrs.append({"sharding": text, "view": True, **loop})
+        self.deps.append(() if ref.node is None else (ref.node,))
+        self.phases.append(self.phase(f"{place.where}/{instr.where}", self.deps[-1]))
 
     def results(
         self, instr: Instr, refs: Sequence[Ref], attrs: dict[str, object]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from predictor.capture.stablehlo.flattening import Flattened, flatten
+from predictor.capture.stablehlo.partition import partitioned
 from predictor.capture.stablehlo.records import Module
 from predictor.capture.stablehlo.roles import roles_of, with_roles
 from predictor.errors import CaptureError
@@ -35,7 +36,9 @@ def graph_of_module(
     """
     if trips is not None and trips < 1:
         raise CaptureError(f"trips {trips} is no number of iterations: 1 or more")
-    flat = flatten(module, ["input"] * len(module.main.args), trips=trips)
+    flat = partitioned(
+        flatten(module, ["input"] * len(module.main.args), trips=trips), module
+    )
     backward = any(node.phase == "backward" for node in flat.nodes)
     if mode == "infer" and backward:
         raise CaptureError(
