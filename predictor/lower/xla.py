@@ -12,6 +12,7 @@ from predictor.graph.ir import Kernel, KernelGraph, OpGraph, OpNode, TensorSpec
 from predictor.lower.xla_backends import GPU, Backend
 from predictor.lower.xla_fusion import Group, fuse
 from predictor.lower.xla_kernels import kernel_of
+from predictor.lower.xla_layout import with_layouts
 from predictor.lower.xla_ops import kind_of
 from predictor.lower.xla_program import program_of
 
@@ -46,7 +47,7 @@ def lower_xla(
                 f"no cost rule for {node.op!r}: allow opaque kernels (--allow-opaque, "
                 "allow_opaque=True), or add it to a row of predictor/lower/xla_ops.py"
             )
-    groups = [g for g in fuse(program_of(graph.nodes), backend) if not _is_counter(g)]
+    groups = [g for g in fuse(program_of(with_layouts(graph.nodes)), backend) if not _is_counter(g)]
     kernels = [kernel_of(group, backend, allow_opaque=allow_opaque) for group in groups]
     order, folded = _unrolled([(g.root.loop, g.root.trips) for g in groups])
     placed = [_folded(kernels[i], times) for i, times in order]

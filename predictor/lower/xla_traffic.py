@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from predictor.graph.ir import TensorSpec
@@ -27,8 +28,9 @@ def traffic_of(group: Group, backend: Backend) -> Traffic:
     """
     read, large = 0.0, 0
     numel = max((root.numel for root in group.roots), default=0)
+    shares = needed_shares(group)
     for value in group.reads():
-        taken = taken_bytes(group, value, backend)
+        taken = taken_bytes(group, value, backend, shares)
         read += taken
         large += 4 * value.spec.numel >= numel
     write = sum(_written(root, backend) for root in group.roots)
@@ -42,23 +44,61 @@ def stored(spec: TensorSpec, backend: Backend) -> float:
     return backend.stored_bytes(spec.shape, spec.dtype)
 
 
-def taken_bytes(group: Group, value: Val, backend: Backend) -> float:
-    """Bytes of a value that the members of a kernel read."""
+def taken_bytes(
+    group: Group, value: Val, backend: Backend, shares: Mapping[int, float] | None = None
+) -> float:
+    """Bytes of a value that the members of a kernel read.
+
+    Args:
+        group: the kernel.
+        value: what is read.
+        backend: for the size in memory.
+        shares: share of each member's result that the kernel needs (`needed_shares`).
+    """
     whole = stored(value.spec, backend)
     total = 0.0
     for member in value.readers:
         if id(member) not in group.inside:
             continue
+        share = 1.0 if shares is None else shares.get(id(member), 1.0)
         for place, read in enumerate(member.reads):
             if read is not value:
                 continue
             if place == 0 and member.kind in ("slice", "gather"):
-                total += sum(stored(w.spec, backend) for w in member.writes)
+                total += share * sum(stored(w.spec, backend) for w in member.writes)
             elif place == 0 and _in_place(member):
                 continue
+            elif member.kind in ("elementwise", "expensive", "transpose") and share < 1.0:
+                total += share * whole
             else:
                 return whole
     return min(whole, total)
+
+
+def needed_shares(group: Group) -> dict[int, float]:
+    """Share of each member's result that the kernel needs, 1 where nothing is cut.
+
+    A compiler computes what a slice or gather takes, and not the rest of what it is taken from.
+    """
+    if not any(m.kind in ("slice", "gather") for m in group.members):
+        return {}
+    shares: dict[int, float] = {id(root): 1.0 for root in group.roots}
+    for member in sorted(group.members, key=lambda m: -m.index):
+        if id(member) in shares:
+            continue
+        need = 0.0
+        for value in member.writes:
+            for reader in value.readers:
+                if id(reader) not in group.inside:
+                    continue
+                share = shares.get(id(reader), 1.0)
+                if reader.kind in ("slice", "gather") and reader.reads[0] is value:
+                    share *= reader.numel / max(1, value.spec.numel)
+                elif reader.kind not in ("elementwise", "expensive", "transpose"):
+                    share = 1.0
+                need += share
+        shares[id(member)] = min(1.0, need)
+    return shares
 
 
 def _in_place(hlo: Hlo) -> bool:

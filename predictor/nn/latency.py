@@ -20,6 +20,7 @@ from predictor.features.columns import (
     NodeFeatures,
     node_features,
 )
+from predictor.features.links import link_us
 from predictor.features.roofline import op_class_of
 from predictor.features.table import OP_NAMES, KernelTable, table_from_graph
 from predictor.graph.ir import PHASES, KernelGraph
@@ -131,7 +132,8 @@ class LatencyPredictor:
             widened(scales["unseen"], log_ratio, names, outside),
         )  # fmt: skip
         time = features.roofline.base_us[:, None] * np.exp(log_ratio)
-        time = np.where(is_learned[:, None], time, unlearned_us(table, features.roofline.base_us))
+        assumed = unlearned_us(table, features.roofline.base_us, link_us(table, device))
+        time = np.where(is_learned[:, None], time, assumed)
         floor = features.roofline.floor_us
         time = np.maximum(time, floor[:, None])
         inside = is_learned & (outside == 0)
