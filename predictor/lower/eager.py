@@ -33,7 +33,7 @@ def lower_eager(graph: OpGraph, *, allow_opaque: bool = False) -> KernelGraph:
     host_ops: dict[str, int] = {}
     for node in graph.nodes:
         host_ops[node.phase] = host_ops.get(node.phase, 0) + _host_calls(node)
-        stream.add(node, _drafts(node, allow_opaque=allow_opaque))
+        stream.add(node, drafts_of(node, allow_opaque=allow_opaque))
     peaks = memory_peaks(graph)
     return KernelGraph(
         workload=graph.workload,
@@ -47,7 +47,7 @@ def lower_eager(graph: OpGraph, *, allow_opaque: bool = False) -> KernelGraph:
     )
 
 
-def _drafts(node: OpNode, *, allow_opaque: bool) -> Sequence[Draft]:
+def drafts_of(node: OpNode, *, allow_opaque: bool) -> Sequence[Draft]:
     """Kernels of one call, none when it launches nothing."""
     op = node.op
     if launches_nothing(op) or node.attrs.get("view"):

@@ -15,6 +15,7 @@ from predictor.lower.xla_kernels import kernel_of
 from predictor.lower.xla_layout import with_layouts
 from predictor.lower.xla_ops import kind_of
 from predictor.lower.xla_program import program_of
+from predictor.lower.xla_torch import hlo_nodes
 
 PREFIXES: tuple[str, ...] = ("stablehlo.", "chlo.", "mhlo.", "sdy.")
 """Dialects of programs that XLA compiles."""
@@ -33,7 +34,7 @@ def lower_xla(
     """Fused kernels of a program, in stream order, loops unrolled.
 
     Args:
-        graph: a captured StableHLO program.
+        graph: a captured StableHLO program, or a PyTorch one as PyTorch/XLA runs it.
         backend: what compiles it.
         allow_opaque: take an operation or custom call that no table knows as an `opaque` kernel
             instead of raising.
@@ -41,13 +42,16 @@ def lower_xla(
     Raises:
         CostRuleError: an unknown operation or custom call.
     """
-    for node in graph.nodes:
+    nodes: Sequence[OpNode] = graph.nodes
+    if not is_xla(graph):
+        nodes = hlo_nodes(graph, whole_rows=backend.whole_rows, allow_opaque=allow_opaque)
+    for node in nodes:
         if kind_of(node.op) is None and not node.attrs.get("view") and not allow_opaque:
             raise CostRuleError(
                 f"no cost rule for {node.op!r}: allow opaque kernels (--allow-opaque, "
                 "allow_opaque=True), or add it to a row of predictor/lower/xla_ops.py"
             )
-    groups = [g for g in fuse(program_of(with_layouts(graph.nodes)), backend) if not _is_counter(g)]
+    groups = [g for g in fuse(program_of(with_layouts(nodes)), backend) if not _is_counter(g)]
     kernels = [kernel_of(group, backend, allow_opaque=allow_opaque) for group in groups]
     order, folded = _unrolled([(g.root.loop, g.root.trips) for g in groups])
     placed = [_folded(kernels[i], times) for i, times in order]
@@ -67,8 +71,15 @@ def lower_xla(
         peak_step_bytes=peaks.step_bytes,
         optimizer_bytes=_state_bytes(graph),
         issued="device",
-        counted_flops=sum(xla_flops(node) * _trips(node) for node in graph.nodes),
+        counted_flops=_counted(graph),
     )
+
+
+def _counted(graph: OpGraph) -> float | None:
+    """FLOPs as XLA counts them; PyTorch programs keep the sum of their kernels."""
+    if not is_xla(graph):
+        return None
+    return sum(xla_flops(node) * _trips(node) for node in graph.nodes)
 
 
 def _trips(node: OpNode) -> int:

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from predictor.cost.hlo import numbers
 from predictor.lower.xla_backends import Backend
 from predictor.lower.xla_ops import CHEAP, LOOP
 from predictor.lower.xla_program import Hlo, Val
 
-HEROES = frozenset({"reduce", "dot", "conv"})
+HEROES = frozenset({"reduce", "rows", "dot", "conv"})
 """Kinds of which a kernel has one (a kernel of several outputs: some), with cheap work around."""
 MOST_MEMBERS = 400
 """Operations that a kernel takes at most; a compiler splits larger ones too."""
@@ -187,12 +188,17 @@ def _feeds(member: Hlo, hero: Hlo, group: Group) -> bool:
 
 
 def _prologue(hlo: Hlo, hero: Hlo, backend: Backend) -> bool:
-    """Conversions and reorderings of one tensor while a product reads it."""
-    if not backend.prologue or hlo.kind not in ("elementwise", "transpose", "broadcast"):
+    """Conversions and reorderings of one tensor while a product reads it.
+
+    A matrix is taken transposed by every library.
+    """
+    if hlo.kind == "transpose" and hero.kind == "dot" and not numbers(hero.node, "lhs_batch"):
+        return True
+    if not backend.prologue or hlo.kind not in ("elementwise", "transpose", "broadcast", "slice"):
         return False
     heavy = list(_inputs(hlo))
     mine = sum(v.spec.storage_bytes for v in hlo.writes)
-    return len(heavy) <= 1 and sum(v.spec.storage_bytes for v in heavy) <= 2 * mine
+    return len(heavy) <= 1 and sum(_touched(hlo, v) for v in heavy) <= 2 * mine
 
 
 def _reuses(reader: Hlo, hlo: Hlo) -> bool:
@@ -202,16 +208,23 @@ def _reuses(reader: Hlo, hlo: Hlo) -> bool:
 
 def _takes_hero(group: Group, hlo: Hlo, backend: Backend) -> bool:
     """Whether a reduction or product ends in this kernel, with elementwise work after it."""
-    if hlo.kind != "reduce" and not backend.epilogue:
-        return False
     if group.hero is not None or group.root.kind not in LOOP:
+        return False
+    turned = hlo.kind == "dot" and not numbers(hlo.node, "lhs_batch")
+    if turned and all(m.kind == "transpose" for m in group.members):
+        return True  # the factors change places
+    if hlo.kind not in ("reduce", "rows") and not backend.epilogue:
         return False
     todo, after = [hlo], {id(hlo)}
     while todo:
         for reader in _readers(todo.pop()):
             if id(reader) not in group.inside or id(reader) in after:
                 continue
-            if reader.kind not in ("elementwise", "expensive") or reader.numel != hlo.numel:
+            if reader.numel != hlo.numel:
+                return False
+            if reader.kind not in ("elementwise", "expensive") and not (
+                turned and reader.kind == "transpose"
+            ):
                 return False
             after.add(id(reader))
             todo.append(reader)
@@ -219,7 +232,7 @@ def _takes_hero(group: Group, hlo: Hlo, backend: Backend) -> bool:
         v for v in group.reads()
         if v.maker is not hlo and 2 * v.spec.numel >= hlo.numel and hlo.numel > 1
     ]  # fmt: skip
-    return hlo.kind == "reduce" or len(others) <= _EPILOGUE_READS
+    return hlo.kind in ("reduce", "rows") or len(others) <= _EPILOGUE_READS
 
 
 class _Merging:
@@ -254,7 +267,12 @@ class _Merging:
 
     def left(self) -> list[Group]:
         """What is left."""
-        return [g for g in self.order if id(g) not in self.gone]
+        found = [g for g in self.order if id(g) not in self.gone]
+        for group in found:
+            if len(group.roots) > 1:
+                read = [root for root in group.roots if _is_read_outside(root, group)]
+                group.roots = read or group.roots[:1]
+        return found
 
     def whole_rows(self) -> None:
         """Reductions of rows joined with the one kernel that uses them beside the rows."""
@@ -352,6 +370,11 @@ def _spans(group: Group, reduce: Hlo) -> bool:
     return group.root.numel == numel or any(
         m.kind == "reduce" and m.node.inputs[0].numel == numel for m in group.members
     )
+
+
+def _is_read_outside(root: Hlo, group: Group) -> bool:
+    """Whether a result leaves the program or another kernel reads it."""
+    return root.escapes or any(id(r) not in group.inside for r in _readers(root))
 
 
 def _elementwise_reads(group: Group, value: Val) -> bool:

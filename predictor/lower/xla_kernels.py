@@ -16,6 +16,7 @@ from predictor.lower.xla_backends import Backend
 from predictor.lower.xla_custom import custom_kernel
 from predictor.lower.xla_fusion import Group
 from predictor.lower.xla_matrix import conv_dims, dot_dims, padded_flops, passes
+from predictor.lower.xla_ops import KERNEL, LOOP
 from predictor.lower.xla_program import Hlo
 from predictor.lower.xla_traffic import Traffic, traffic_of
 
@@ -62,6 +63,9 @@ def kernel_of(group: Group, backend: Backend, *, allow_opaque: bool) -> Kernel:
 
 
 def _described(group: Group, lead: Hlo, traffic: Traffic, *, allow_opaque: bool) -> Found:
+    held, dims = lead.node.attrs.get(KERNEL), lead.node.attrs.get("dims")
+    if isinstance(held, str) and isinstance(dims, dict) and lead.kind not in LOOP:
+        return held, dict(dims)
     if lead.kind == "dot":
         dims = dot_dims(lead.node)
         return ("bmm" if dims["batch"] > 1 else "matmul"), dims
@@ -119,7 +123,8 @@ def _loop(group: Group, traffic: Traffic) -> Found:
     numel = max(1, max(_span(root) for root in group.roots))
     names = [short(m.node.op) for m in group.members if not (m.writes and m.writes[0].free)]
     kinds = {_MOVES.get(name) for name in names}
-    dims = {"numel": numel, "inputs": traffic.tensors, "outputs": len(group.roots)}
+    inputs = max(traffic.tensors, int(traffic.read_bytes > 0))
+    dims = {"numel": numel, "inputs": inputs, "outputs": len(group.roots)}
     if not names or not traffic.read_bytes:
         return "fill", {**dims, "inputs": 0}
     if None not in kinds:

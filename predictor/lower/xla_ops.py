@@ -28,7 +28,7 @@ Kind = Literal[
 * `broadcast`, `transpose`, `layout` (concatenate, pad, reverse): every output element is some input
 * `generated`: needs no memory (iota)
 * `slice`, `gather`: touch the part of the operand that they give
-* `reduce`: many elements into one; `update`: writes a part of its first operand
+* `reduce`: many elements into one; `rows`: rows that are reduced and used again; `update`: writes a part of its first operand
 * `dot`, `conv`: matrix units; `library`: a kernel of its own, with nothing fused
 """
 
@@ -43,6 +43,7 @@ _NAMES: Mapping[Kind, str] = {
     "gather": "gather torch_index_select",
     "layout": "concatenate pad reverse dynamic_pad",
     "reduce": "reduce",
+    "rows": "whole_rows",
     "update": "dynamic_update_slice",
     "dot": "dot_general dot",
     "conv": "convolution",
@@ -50,11 +51,13 @@ _NAMES: Mapping[Kind, str] = {
     "rng_bit_generator rng_uniform cholesky triangular_solve top_k all_reduce all_gather "
     "reduce_scatter all_to_all collective_permute collective_broadcast infeed outfeed send recv "
     "batch_norm_training batch_norm_inference batch_norm_grad einsum get_dimension_size "
-    "dynamic_reshape uniform_quantize uniform_dequantize",
+    "dynamic_reshape uniform_quantize uniform_dequantize library_call",
 }
 KINDS: Mapping[str, Kind] = {name: kind for kind, names in _NAMES.items() for name in names.split()}
 """Kind of an operation by its name without dialect."""
 
+KERNEL = "kernel"
+"""Attribute of an operation that says its op of the vocabulary itself, with `dims`."""
 CHEAP: frozenset[Kind] = frozenset(
     {"elementwise", "broadcast", "generated", "transpose", "slice", "layout", "gather"}
 )

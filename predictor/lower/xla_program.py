@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from predictor.cost.hlo import numbers
 from predictor.graph.ir import OpNode, TensorSpec
-from predictor.lower.xla_ops import Kind, kind_of
+from predictor.lower.xla_ops import KERNEL, Kind, kind_of
 
 
 @dataclass(slots=True, eq=False)
@@ -59,7 +60,9 @@ def program_of(nodes: Sequence[OpNode]) -> list[Hlo]:
     found: list[Hlo] = []
     for node in nodes:
         reads = [_value(current, spec) for spec in node.inputs]
-        if node.attrs.get("view"):
+        if node.attrs.get("view") or _is_bitcast(node):
+            for spec in node.outputs:
+                current[spec.storage_id] = reads[0]
             if node.attrs.get("escapes") and reads[0].maker is not None:
                 reads[0].maker.escapes = True
             continue
@@ -83,6 +86,23 @@ def program_of(nodes: Sequence[OpNode]) -> list[Hlo]:
             if made.writes:
                 merged[id(made.writes[0])] = made
     return found
+
+
+def _is_bitcast(node: OpNode) -> bool:
+    """Whether the result has the operand's elements in the operand's order."""
+    if not node.inputs or len(node.outputs) != 1:
+        return False
+    given, made = node.inputs[0], node.outputs[0]
+    if given.numel != made.numel or given.dtype != made.dtype:
+        return False
+    op = node.op.rpartition(".")[2]
+    if op == "transpose":
+        order = numbers(node, "permutation")
+        long = [i for i in order if given.shape[i] > 1]
+        return bool(order) and long == sorted(long)
+    if op in ("broadcast_in_dim", "slice", "pad"):
+        return True
+    return op == "reduce" and len(node.inputs) == 2 and KERNEL not in node.attrs
 
 
 def _value(current: dict[int, Val], spec: TensorSpec) -> Val:
@@ -109,6 +129,8 @@ def _free(hlo: Hlo) -> bool:
 def _key(node: OpNode, reads: Sequence[Val]) -> tuple[object, ...] | None:
     """What makes two operations equal; None where they never are."""
     if node.op in _IMPURE or node.attrs.get("in_place") or not node.outputs:
+        return None
+    if KERNEL in node.attrs:  # views of one storage look alike
         return None
     attrs = repr(sorted((k, v) for k, v in node.attrs.items() if k != "escapes"))
     first = node.outputs[0]

@@ -8,7 +8,7 @@ from typing import Literal
 from predictor.capture.stablehlo.flattening import Flattened, flatten
 from predictor.capture.stablehlo.partition import partitioned
 from predictor.capture.stablehlo.records import Module
-from predictor.capture.stablehlo.roles import roles_of, with_roles
+from predictor.capture.stablehlo.roles import roles_of, updates_parameters, with_roles
 from predictor.errors import CaptureError
 from predictor.graph.ir import OpGraph, Role, TensorSpec, Workload
 
@@ -47,6 +47,9 @@ def graph_of_module(
         )
     training = backward or mode == "train"
     roles = roles_of(flat, module.arguments, training=training)
+    if not training and mode is None and updates_parameters(flat, roles):
+        training = True
+        roles = roles_of(flat, module.arguments, training=True)
     flat = with_roles(flat, roles)
     updates = any(node.phase == "optimizer" for node in flat.nodes) or "state" in roles
     return OpGraph(
@@ -80,13 +83,18 @@ def _workload(
         parameters_bytes=size,
         buffers_bytes=0,
         inputs_bytes=sum(s.storage_bytes for s in data),
-        batch=next((s.shape[0] for s in data if s.shape), None),
+        batch=next((_batch(s) for s in data if s.shape), None),
         tokens=None if ids is None else ids.numel,
         dtype=_dtype(parameters or flat.arguments),
         optimizer=CAPTURED_OPTIMIZER if updates else None,
         trainable_bytes=size if training else 0,
         warnings=tuple(dict.fromkeys(warnings)),
     )
+
+
+def _batch(spec: TensorSpec) -> int:
+    """The first axis, behind one of 1 that `pmap` puts before it."""
+    return spec.shape[1] if spec.shape[0] == 1 and len(spec.shape) > 1 else spec.shape[0]
 
 
 def _dtype(specs: Sequence[TensorSpec]) -> str:

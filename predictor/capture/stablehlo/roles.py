@@ -10,6 +10,7 @@ optimizer's state.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -31,11 +32,11 @@ def roles_of(flat: Flattened, arguments: Sequence[Argument], *, training: bool) 
     used = _used_as_parameters(flat)
     named = [_named(argument.name) for argument in arguments]
     found: list[Role] = []
-    for spec, argument, name in zip(flat.arguments, arguments, named, strict=True):
+    for spec, name in zip(flat.arguments, named, strict=True):
         floating = spec.dtype.startswith(_FLOATS)
         if name is not None:
             found.append(name)
-        elif floating and (spec.storage_id in used or argument.replicated):
+        elif floating and spec.storage_id in used:
             found.append("parameter")
         else:
             found.append("input")
@@ -47,6 +48,16 @@ def roles_of(flat: Flattened, arguments: Sequence[Argument], *, training: bool) 
             for spec, role in zip(flat.arguments, found, strict=True)
         ]  # fmt: skip
     return found
+
+
+def updates_parameters(flat: Flattened, roles: Sequence[Role]) -> bool:
+    """Whether the results hold a tensor of the type of every parameter, two or more: a step."""
+    results = Counter((ref.spec.shape, ref.spec.dtype) for ref in flat.results)
+    held = Counter(
+        (spec.shape, spec.dtype)
+        for spec, role in zip(flat.arguments, roles, strict=True) if role == "parameter"
+    )  # fmt: skip
+    return held.total() > 1 and held <= results
 
 
 def _named(name: str) -> Role | None:
