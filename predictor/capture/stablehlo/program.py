@@ -83,7 +83,7 @@ def _workload(
         parameters_bytes=size,
         buffers_bytes=0,
         inputs_bytes=sum(s.storage_bytes for s in data),
-        batch=next((_batch(s) for s in data if s.shape), None),
+        batch=next((_batch(s) for s in sorted(data, key=lambda s: -s.numel) if s.shape), None),
         tokens=None if ids is None else ids.numel,
         dtype=_dtype(parameters or flat.arguments),
         optimizer=CAPTURED_OPTIMIZER if updates else None,
