@@ -78,12 +78,15 @@ def fuse(program: Sequence[Hlo], backend: Backend) -> list[Group]:
     groups: list[Group] = []
     for hlo in reversed(program):
         readers = _readers(hlo)
-        found = {id(g): g for r in readers for g in homes[id(r)]}
-        targets = list(found.values())
+        found: dict[int, tuple[Group, list[Hlo]]] = {}
+        for reader in readers:
+            for group in homes[id(reader)]:
+                found.setdefault(id(group), (group, []))[1].append(reader)
+        targets = [group for group, _ in found.values()]
         if not targets and not hlo.escapes and hlo.kind not in ("library", "update"):
             homes[id(hlo)] = []  # all that used it was merged away
             continue
-        if targets and _joins(hlo, readers, targets, backend):
+        if targets and _joins(hlo, list(found.values()), backend):
             for group in targets:
                 group.add((hlo,))
             homes[id(hlo)] = targets
@@ -105,15 +108,16 @@ def _readers(hlo: Hlo) -> list[Hlo]:
     return [reader for value in hlo.writes for reader in value.readers]
 
 
-def _joins(hlo: Hlo, readers: Sequence[Hlo], targets: Sequence[Group], backend: Backend) -> bool:
-    """Whether an operation is computed inside all the groups that read it."""
+def _joins(hlo: Hlo, found: Sequence[tuple[Group, Sequence[Hlo]]], backend: Backend) -> bool:
+    """Whether an operation is computed inside all the groups that read it (with their readers)."""
+    targets = [group for group, _ in found]
     if hlo.escapes or any(g.root.loop != hlo.loop for g in targets):
         return False
     if hlo.writes and hlo.writes[0].free and hlo.kind in LOOP:
         return all(_takes_free(g) for g in targets)
     if any(len(g.members) >= MOST_MEMBERS for g in targets):
         return False
-    if not all(_accepts(g, hlo, readers, backend) for g in targets):
+    if not all(_accepts(g, hlo, mine, backend) for g, mine in found):
         return False
     if len(targets) == 1:
         return True
@@ -156,8 +160,8 @@ def _input_bytes(hlo: Hlo) -> float:
     return sum(_touched(hlo, v) for v in _inputs(hlo))
 
 
-def _accepts(group: Group, hlo: Hlo, readers: Sequence[Hlo], backend: Backend) -> bool:
-    """Whether a kernel can compute an operation that it reads."""
+def _accepts(group: Group, hlo: Hlo, mine: Sequence[Hlo], backend: Backend) -> bool:
+    """Whether a kernel can compute an operation that its members `mine` read."""
     root, hero = group.root, group.hero
     if root.kind == "library":
         return False
@@ -165,7 +169,6 @@ def _accepts(group: Group, hlo: Hlo, readers: Sequence[Hlo], backend: Backend) -
         return _takes_hero(group, hlo, backend)
     if hlo.kind not in LOOP:
         return False
-    mine = [r for r in readers if id(r) in group.inside]
     if hero is not None and hero.kind in ("dot", "conv"):
         before = any(r is hero or _feeds(r, hero, group) for r in mine)
         if before:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from predictor.graph.ir import TensorSpec
@@ -29,12 +29,19 @@ def traffic_of(group: Group, backend: Backend) -> Traffic:
     read, large = 0.0, 0
     numel = max((root.numel for root in group.roots), default=0)
     shares = needed_shares(group)
+    readers: dict[int, list[Hlo]] = {}
+    for member in group.members:
+        for value in {id(v): v for v in member.reads}.values():
+            readers.setdefault(id(value), []).append(member)
     for value in group.reads():
-        taken = taken_bytes(group, value, backend, shares)
-        read += taken
+        read += _taken_bytes(value, readers[id(value)], backend, shares)
         large += 4 * value.spec.numel >= numel
-    write = sum(_written(root, backend) for root in group.roots)
+    write = sum(_written(value, root, backend) for value, root in _results(group))
     return Traffic(read_bytes=read, write_bytes=write, tensors=large)
+
+
+def _results(group: Group) -> list[tuple[Val, Hlo]]:
+    return [(value, root) for root in group.roots for value in root.writes]
 
 
 def stored(spec: TensorSpec, backend: Backend) -> float:
@@ -44,23 +51,14 @@ def stored(spec: TensorSpec, backend: Backend) -> float:
     return backend.stored_bytes(spec.shape, spec.dtype)
 
 
-def taken_bytes(
-    group: Group, value: Val, backend: Backend, shares: Mapping[int, float] | None = None
+def _taken_bytes(
+    value: Val, readers: Sequence[Hlo], backend: Backend, shares: Mapping[int, float]
 ) -> float:
-    """Bytes of a value that the members of a kernel read.
-
-    Args:
-        group: the kernel.
-        value: what is read.
-        backend: for the size in memory.
-        shares: share of each member's result that the kernel needs (`needed_shares`).
-    """
+    """Bytes of a value that members of a kernel read, each as much of it as it needs."""
     whole = stored(value.spec, backend)
     total = 0.0
-    for member in value.readers:
-        if id(member) not in group.inside:
-            continue
-        share = 1.0 if shares is None else shares.get(id(member), 1.0)
+    for member in readers:
+        share = shares.get(id(member), 1.0)
         for place, read in enumerate(member.reads):
             if read is not value:
                 continue
@@ -105,9 +103,8 @@ def _in_place(hlo: Hlo) -> bool:
     return bool(hlo.node.attrs.get("in_place"))
 
 
-def _written(root: Hlo, backend: Backend) -> float:
-    if _in_place(root) and root.kind == "update":
-        return stored(root.node.inputs[1], backend)
-    if _in_place(root):  # a scatter: rows that are touched are read and written
-        return stored(root.node.inputs[-1], backend)
-    return sum(stored(v.spec, backend) for v in root.writes)
+def _written(value: Val, root: Hlo, backend: Backend) -> float:
+    if not _in_place(root):
+        return stored(value.spec, backend)
+    changed = root.node.inputs[1] if root.kind == "update" else root.node.inputs[-1]
+    return stored(changed, backend)  # rows of a scatter, the part of an update
