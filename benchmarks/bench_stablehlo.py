@@ -62,7 +62,9 @@ def main(operations: int) -> None:
         kernels = lower_xla(graph, GPU)
         lowered = time.process_time()
     print(f"{len(graph.nodes):,} operations of {file.name}")
-    print(f"read and captured in {captured - start:.2f} s of processor time (aim: {TARGET_S:.0f} s)")
+    print(
+        f"read and captured in {captured - start:.2f} s of processor time (aim: {TARGET_S:.0f} s)"
+    )
     print(f"fused to {len(kernels.kernels):,} kernels in {lowered - captured:.2f} s more")
 
 

@@ -1,8 +1,8 @@
 """A small Llama-3 training step in JAX, sharded as FSDP: what Hespas measured.
 
-7 layers, embedding 576, 9 heads of 128, MLP 2016, vocabulary 128,256, sequence 4,096, one sequence a
-device, bf16 arithmetic with fp32 parameters and AdamW. The parameters lie in shards over the `fsdp`
-axis; every layer gathers its own before it is used, and its gradients are reduced and scattered.
+7 layers, embedding 576, 9 heads of 128, MLP 2016, vocabulary 128,256, sequence 4,096, one sequence
+a device, bf16 arithmetic with fp32 parameters and AdamW. The parameters lie in shards over the
+`fsdp` axis; every layer gathers its own before it is used, and its gradients are reduced and scattered.
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ def loss(p: dict[str, Any], ids: Any, labels: Any) -> Any:
     for layer in p["layers"]:
         x = block(layer, x)
     logits = norm(x, p["norm"]) @ p["head"].astype(x.dtype)
-    return optax.softmax_cross_entropy_with_integer_labels(logits.astype(jnp.float32), labels).mean()
+    return optax.softmax_cross_entropy_with_integer_labels(
+        logits.astype(jnp.float32), labels
+    ).mean()
 
 
 def step(optimizer: Any) -> Any:
@@ -88,8 +90,9 @@ def step(optimizer: Any) -> Any:
     return run
 
 
-def program(devices: int = 4, *, layers: int = LAYERS, length: int = LENGTH, dtype: Any = jnp.float32
-            ) -> tuple[Any, tuple[Any, ...]]:  # fmt: skip
+def program(
+    devices: int = 4, *, layers: int = LAYERS, length: int = LENGTH, dtype: Any = jnp.float32
+) -> tuple[Any, tuple[Any, ...]]:
     """The jitted step and its arguments; `devices` of 1 leaves the sharding out."""
     optimizer = optax.adamw(3e-4)
     params = parameters(dtype, layers)

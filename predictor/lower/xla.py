@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from predictor.cost.hlo import xla_flops
 from predictor.cost.liveness import memory_peaks
 from predictor.errors import CostRuleError
-from predictor.graph.ir import Kernel, KernelGraph, OpGraph, OpNode, TensorSpec
+from predictor.graph.ir import Kernel, KernelGraph, OpGraph, OpNode, TensorSpec, Workload
 from predictor.lower.xla_backends import GPU, Backend
-from predictor.lower.xla_fusion import Group, fuse
+from predictor.lower.xla_fusion import fuse
+from predictor.lower.xla_groups import Group
 from predictor.lower.xla_kernels import kernel_of
 from predictor.lower.xla_layout import with_layouts
 from predictor.lower.xla_ops import kind_of
@@ -57,12 +59,8 @@ def lower_xla(
     placed = [_folded(kernels[i], times) for i, times in order]
     edges = _edges(groups, [i for i, _ in order])
     peaks = memory_peaks(OpGraph(workload=graph.workload, nodes=tuple(_calls(groups))))
-    workload = graph.workload
-    if folded:
-        told = f"loops of more than {MOST_KERNELS:,} kernels are estimated from one iteration"
-        workload = replace(workload, warnings=(*workload.warnings, told))
     return KernelGraph(
-        workload=workload,
+        workload=_told(graph.workload, kernels, folded=folded),
         kernels=tuple(placed),
         edges=tuple(edges),
         edge_bytes=tuple(edges.values()),
@@ -73,6 +71,22 @@ def lower_xla(
         issued="device",
         counted_flops=_counted(graph),
     )
+
+
+def _told(workload: Workload, kernels: Sequence[Kernel], *, folded: bool) -> Workload:
+    """The workload with what the lowering has to say: opaque calls by name, folded loops."""
+    opaque = Counter(
+        kernel.name.removeprefix("xla.") for kernel in kernels if kernel.op == "opaque"
+    )
+    found = list(workload.warnings)
+    if opaque:
+        named = ", ".join(f"{name} ({count})" for name, count in sorted(opaque.items()))
+        found.append(f"opaque calls, whose work the program does not tell: {named}")
+    if folded:
+        found.append(
+            f"loops of more than {MOST_KERNELS:,} kernels are estimated from one iteration"
+        )
+    return replace(workload, warnings=tuple(found))
 
 
 def _counted(graph: OpGraph) -> float | None:

@@ -14,7 +14,7 @@ from predictor.graph.ops import OPS
 from predictor.lower.draft import FLOATING, arithmetic_dtype
 from predictor.lower.xla_backends import Backend
 from predictor.lower.xla_custom import custom_kernel
-from predictor.lower.xla_fusion import Group
+from predictor.lower.xla_groups import Group
 from predictor.lower.xla_matrix import conv_dims, dot_dims, padded_flops, passes
 from predictor.lower.xla_ops import KERNEL, LOOP
 from predictor.lower.xla_program import Hlo

@@ -39,9 +39,12 @@ def with_layouts(nodes: Sequence[OpNode]) -> list[OpNode]:
             loop = {name: node.attrs[name] for name in ("trips", "loop") if name in node.attrs}
             found.append(
                 replace(
-                    node, op="stablehlo.transpose", inputs=(spec,), outputs=(inputs[place],),
+                    node,
+                    op="stablehlo.transpose",
+                    inputs=(spec,),
+                    outputs=(inputs[place],),
                     attrs={"permutation": [], **loop},
-                )  # fmt: skip
+                )
             )
         found.append(replace(node, inputs=tuple(inputs)))
     return found

@@ -17,6 +17,7 @@ Kind = Literal[
     "gather",
     "layout",
     "reduce",
+    "rows",
     "update",
     "dot",
     "conv",
@@ -28,7 +29,8 @@ Kind = Literal[
 * `broadcast`, `transpose`, `layout` (concatenate, pad, reverse): every output element is some input
 * `generated`: needs no memory (iota)
 * `slice`, `gather`: touch the part of the operand that they give
-* `reduce`: many elements into one; `rows`: rows that are reduced and used again; `update`: writes a part of its first operand
+* `reduce`: many elements into one; `rows`: rows that are reduced and used again
+* `update`: writes a part of its first operand
 * `dot`, `conv`: matrix units; `library`: a kernel of its own, with nothing fused
 """
 

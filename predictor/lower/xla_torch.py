@@ -95,7 +95,8 @@ def _passes(node: OpNode, draft: Draft) -> list[OpNode]:
     large = max(node.inputs, key=lambda s: s.numel)
     count = 1 if node.phase == "backward" else 2
     dims: dict[str, object] = {"rows": rows, "cols": cols}
-    found, stats = [], []
+    found: list[OpNode] = []
+    stats: list[TensorSpec] = []
     for i in range(count):
         stat = TensorSpec(
             shape=(rows,), dtype="fp32", storage_id=-(count * node.outputs[0].storage_id + i) - 1,
@@ -108,9 +109,7 @@ def _passes(node: OpNode, draft: Draft) -> list[OpNode]:
     elementwise = {"numel": large.numel, "inputs": len(node.inputs), "outputs": 1}
     attrs = {KERNEL: "exp", "dims": elementwise}
     name = "exponential" if "softmax" in draft.op else "multiply"
-    found.append(
-        replace(node, op=f"stablehlo.{name}", inputs=(*node.inputs, *stats), attrs=attrs)
-    )
+    found.append(replace(node, op=f"stablehlo.{name}", inputs=(*node.inputs, *stats), attrs=attrs))
     return found
 
 

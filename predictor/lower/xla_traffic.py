@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from predictor.graph.ir import TensorSpec
 from predictor.lower.xla_backends import Backend
-from predictor.lower.xla_fusion import Group
+from predictor.lower.xla_groups import Group
 from predictor.lower.xla_program import Hlo, Val
 
 

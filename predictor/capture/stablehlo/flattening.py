@@ -7,11 +7,21 @@ node `escapes`: a compiler has to write it to memory. Dead operations are droppe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from predictor.capture.stablehlo.loops import FOLDS, SAME, trip_count
+from predictor.capture.stablehlo.loops import trip_count
 from predictor.capture.stablehlo.records import TOKEN, Body, Instr, Module, TensorType, Value
+from predictor.capture.stablehlo.refs import (
+    VIEWS,
+    Ref,
+    captured,
+    folded,
+    is_sharding,
+    module,
+    retyped,
+)
 from predictor.errors import CaptureError
 from predictor.graph.ir import OpNode, Phase, Role, TensorSpec
 
@@ -19,34 +29,21 @@ MAX_NODES = 1_000_000
 """Operations after inlining: more is a program that calls itself out of all bounds."""
 MAX_CALLS = 100
 """Depth of calls and regions."""
-VIEWS: frozenset[str] = frozenset({"stablehlo.reshape", "stablehlo.bitcast_convert"})
 PASS: frozenset[str] = frozenset({
-    "stablehlo.optimization_barrier", "sdy.propagation_barrier", "stablehlo.after_all", "stablehlo.create_token",
-    "stablehlo.cross-replica-sum",
+    "stablehlo.optimization_barrier", "sdy.propagation_barrier", "stablehlo.after_all",
+    "stablehlo.create_token",
 })  # fmt: skip
 """Operations that hand their operands on and launch nothing."""
 CONSTRAINTS: frozenset[str] = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 """Operations that say how a value is split over devices."""
-SHARDING_CALLS: frozenset[str] = frozenset(
-    {"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement"}
-)
-"""Custom calls that say where data lies."""
 EFFECTS: frozenset[str] = frozenset({
     "stablehlo.infeed", "stablehlo.outfeed", "stablehlo.send", "stablehlo.recv",
     "stablehlo.custom_call",
 })  # fmt: skip
 """Operations that are kept although nobody reads their results."""
+_PRODUCTS = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
 IN_PLACE: frozenset[str] = frozenset({"stablehlo.dynamic_update_slice", "stablehlo.scatter"})
 """Operations that update their first operand where nobody else needs it any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ref:
-    """What stands behind a value: its tensor, who made it, and its number where it is known."""
-
-    spec: TensorSpec
-    node: int | None
-    known: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +119,7 @@ class _Walk:
         self._storages = 0
         self._placed = 0
         self._live: dict[int, list[Instr]] = {}
+        self._weights: dict[int, float] = {}
 
     def spec(self, kind: TensorType, *, role: Role = "activation") -> TensorSpec:
         """A tensor with storage of its own."""
@@ -152,11 +150,9 @@ class _Walk:
             elif instr.op in CONSTRAINTS or instr.attrs.get("target") == "Sharding":
                 self.constraint(instr, env, place)
                 found = [env[instr.operands[0]]]
-            elif instr.op in PASS or _is_sharding(instr):
+            elif instr.op in PASS or is_sharding(instr):
                 found = [env[v] for v in instr.operands]
-                found = [
-                    _retyped(ref, r.type) for ref, r in zip(found, instr.results, strict=False)
-                ]
+                found = [retyped(ref, r.type) for ref, r in zip(found, instr.results, strict=False)]
                 found += [Ref(self.spec(r.type), None) for r in instr.results[len(found) :]]
             else:
                 found = self.node(instr, env, place)
@@ -173,7 +169,7 @@ class _Walk:
                 if instr.op in EFFECTS or any(r in needed for r in instr.results):
                     kept.append(instr)
                     needed.update(instr.operands)
-                    needed.update(v for b in instr.bodies for v in _captured(b))
+                    needed.update(v for b in instr.bodies for v in captured(b))
             self._live[key] = kept[::-1]
         return self._live[key]
 
@@ -194,7 +190,7 @@ class _Walk:
         self.attrs.append(attrs)
         self.deps.append(deps)
         self.phases.append(self.phase(f"{place.where}/{instr.where}", deps))
-        known = _folded(instr, refs)
+        known = folded(instr, refs)
         return [Ref(spec, number, known) for spec in outputs]
 
     def constraint(self, instr: Instr, env: Mapping[Value, Ref], place: _Place) -> None:
@@ -215,7 +211,7 @@ class _Walk:
         """Result tensors: views and updates in place share their operand's storage."""
         if instr.op in VIEWS and refs and len(instr.results) == 1:
             attrs["view"] = True
-            return [_retyped(refs[0], instr.results[0].type).spec]
+            return [retyped(refs[0], instr.results[0].type).spec]
         made = [self.spec(r.type) for r in instr.results]
         alone = instr.op in IN_PLACE and instr.operands[0].uses == 1
         if alone and refs[0].node is not None and refs[0].spec.storage_bytes:
@@ -242,7 +238,7 @@ class _Walk:
         return [
             OpNode(
                 op=instr.op, phase=phase, inputs=tuple(inputs), outputs=outputs, attrs=attrs,
-                deps=deps, module=_module(instr.where),
+                deps=deps, module=module(instr.where),
             )
             for instr, phase, inputs, outputs, attrs, deps in zip(
                 self.ops, self.phases, self.inputs, self.outputs, self.attrs, self.deps,
@@ -311,70 +307,40 @@ class _Walk:
         return [Ref(ref.spec, ref.node) for ref in found]
 
     def branch(self, instr: Instr, env: dict[Value, Ref], place: _Place) -> list[Ref]:
-        """The branch with the most operations: which one runs is not known."""
-        body = max(instr.bodies, key=_weight)
-        given = [env[v] for v in instr.operands[1:]] if body.args else []
-        if len(instr.bodies) > 1 and any(_weight(b) > 1 for b in instr.bodies):
+        """The branch with the most work: which one runs is not known."""
+        weights = [self.weight(body, 0) for body in instr.bodies]
+        body = instr.bodies[weights.index(max(weights))]
+        if max(weights) > 1:
             self.warnings.append("the program branches on a value: its longest branch is taken")
-        found = self.inlined(body, given[: len(body.args)], env, place.inside(instr))
+        found = self.inlined(body, [env[v] for v in instr.operands[1:]][: len(body.args)], env,
+                             place.inside(instr))  # fmt: skip
         self.escape(found)
         return found
+
+    def weight(self, body: Body, depth: int) -> float:
+        """Work of a region, roughly: elements that it makes, products that it sums."""
+        key = id(body)
+        if key not in self._weights:
+            self._weights[key] = 0.0  # of a region that calls itself
+            total = 0.0
+            for instr in body.instrs if depth < MAX_CALLS else ():
+                total += sum(r.type.numel for r in instr.results)
+                if instr.op in _PRODUCTS:
+                    sides = (*instr.operands[:2], *instr.results)
+                    total += math.sqrt(math.prod(v.type.numel for v in sides))
+                callee = self.module.functions.get(str(instr.attrs.get("callee", "")))
+                inner = [*instr.bodies, *([callee] if callee is not None else [])]
+                total += sum(self.weight(b, depth + 1) for b in inner)
+            self._weights[key] = total
+        return self._weights[key]
 
     def manual(self, instr: Instr, env: dict[Value, Ref], place: _Place) -> list[Ref]:
         """A region written for one device: its own types are what a device holds."""
         (body,) = instr.bodies
         given = [
-            _retyped(env[v], arg.type) for v, arg in zip(instr.operands, body.args, strict=True)
+            retyped(env[v], arg.type) for v, arg in zip(instr.operands, body.args, strict=True)
         ]
         return self.inlined(body, given, env, place.inside(instr))
-
-
-def _is_sharding(instr: Instr) -> bool:
-    return instr.op == "stablehlo.custom_call" and instr.attrs.get("target") in SHARDING_CALLS
-
-
-def _retyped(ref: Ref, kind: TensorType) -> Ref:
-    """The same storage seen in another shape, and cut to it."""
-    spec = ref.spec
-    if spec.shape == kind.shape and spec.dtype == kind.dtype:
-        return ref
-    size = min(spec.touched_bytes, kind.size_bytes) if spec.touched_bytes else 0
-    made = TensorSpec(
-        shape=kind.shape, dtype="bool" if kind.dtype == TOKEN else kind.dtype,
-        storage_id=spec.storage_id, storage_bytes=spec.storage_bytes, touched_bytes=size,
-        role=spec.role,
-    )  # fmt: skip
-    return Ref(made, ref.node, ref.known)
-
-
-def _captured(body: Body) -> set[Value]:
-    """Values that a region and those inside it read."""
-    found = set(body.results)
-    for instr in body.instrs:
-        found.update(instr.operands)
-        for inner in instr.bodies:
-            found |= _captured(inner)
-    return found
-
-
-def _weight(body: Body) -> int:
-    return sum(1 + sum(_weight(b) for b in i.bodies) for i in body.instrs)
-
-
-def _folded(instr: Instr, refs: Sequence[Ref]) -> int | None:
-    """The integer that an operation gives, where its operands are known."""
-    if instr.op in SAME or instr.op in VIEWS:
-        return refs[0].known if len(refs) == 1 else None
-    fold = FOLDS.get(instr.op)
-    if fold is None or len(refs) != 2:
-        return None
-    a, b = refs[0].known, refs[1].known
-    return None if a is None or b is None else fold(a, b)
-
-
-def _module(where: str) -> str:
-    """The path of a name stack, without the function that was jitted and the primitive."""
-    return "/".join(where.split("/")[1:-1])
 
 
 _Handler = Callable[[_Walk, Instr, dict[Value, Ref], _Place], list[Ref]]

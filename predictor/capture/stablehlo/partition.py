@@ -1,11 +1,11 @@
 """A program for many devices, as one of them runs it: tensors cut, collectives put in.
 
 The shapes of an annotated program are of all devices together. Splits go forward from the arguments
-through every operation, dimension by dimension; where operands do not fit together, the smaller one
-is gathered, and where a split dimension is summed, the result is reduced over its devices (to the
-shard that an argument of its shape has: FSDP's gradients). That is the first choice of a partitioner
-such as Shardy, without its search and its cost model: figures are rough where a program leaves it
-much to decide. Regions written for one device (`shard_map`) are taken as they are.
+through every operation, dimension by dimension; where operands do not fit together, the one that
+costs least is gathered, and where a split dimension is summed, the result is reduced over its
+devices (to the shard that an argument of its shape has: FSDP's gradients). A partitioner such as
+Shardy searches further: figures are rough where a program leaves it much to decide. Regions written
+for one device (`shard_map`) are taken as they are.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from predictor.capture.stablehlo.flattening import Flattened, Ref
+from predictor.capture.stablehlo.flattening import Flattened
 from predictor.capture.stablehlo.records import Module
+from predictor.capture.stablehlo.refs import Ref
 from predictor.capture.stablehlo.sharding import Mesh, Split
 from predictor.capture.stablehlo.splits import wanted_of
 from predictor.graph.ir import OpNode, TensorSpec
@@ -142,9 +143,7 @@ class _Cutter:
         for given in node.inputs:
             if given.storage_id in self.made and given.shape == spec.shape:
                 self.cut_back(given, split)
-        cut = tuple(
-            self.local(s, split) if s.shape == spec.shape else s for s in node.outputs
-        )
+        cut = tuple(self.local(s, split) if s.shape == spec.shape else s for s in node.outputs)
         inputs = tuple(self.local(s, split) if s.shape == spec.shape else s for s in node.inputs)
         self.nodes[place] = replace(node, inputs=inputs, outputs=cut)
 
@@ -186,9 +185,7 @@ class _Cutter:
             given = self.local(spec, split)
             self.collective("all_reduce", given, given, axes, node, deps)
 
-    def moved_to(
-        self, spec: TensorSpec, split: Split, node: OpNode, deps: set[int]
-    ) -> TensorSpec:
+    def moved_to(self, spec: TensorSpec, split: Split, node: OpNode, deps: set[int]) -> TensorSpec:
         """The operand in the split that an operation wants, gathered where it must be."""
         if any(split):
             self.cut_back(spec, split)
@@ -233,5 +230,3 @@ def _local_attrs(
     if node.op == "stablehlo.dynamic_slice" and outputs:
         return {**node.attrs, "slice_sizes": list(outputs[0].shape)}
     return node.attrs
-
-

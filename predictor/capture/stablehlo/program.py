@@ -36,9 +36,7 @@ def graph_of_module(
     """
     if trips is not None and trips < 1:
         raise CaptureError(f"trips {trips} is no number of iterations: 1 or more")
-    flat = partitioned(
-        flatten(module, ["input"] * len(module.main.args), trips=trips), module
-    )
+    flat = partitioned(flatten(module, ["input"] * len(module.main.args), trips=trips), module)
     backward = any(node.phase == "backward" for node in flat.nodes)
     if mode == "infer" and backward:
         raise CaptureError(

@@ -66,8 +66,7 @@ def _labelled(
     used = {label for labels in operands for label in labels}
     offers = [
         tuple(
-            () if label.startswith("!") else axes
-            for label, axes in zip(labels, split, strict=True)
+            () if label.startswith("!") else axes for label, axes in zip(labels, split, strict=True)
         )
         for labels, split in zip(operands, given, strict=True)
     ]
@@ -126,8 +125,7 @@ def _broadcast(node: OpNode, given: Sequence[Split], mesh: Mesh) -> Wanted:
     source, target = node.inputs[0].shape, node.outputs[0].shape
     labels = _names("d", len(target))
     operand = [
-        labels[place] if source[i] == target[place] else f"!{i}"
-        for i, place in enumerate(places)
+        labels[place] if source[i] == target[place] else f"!{i}" for i, place in enumerate(places)
     ]
     return _labelled(node, given, [operand], [labels], mesh)
 

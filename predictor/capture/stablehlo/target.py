@@ -72,9 +72,9 @@ def _arguments(
         names = _parameters(target)
         return ((), inputs) if inputs and set(inputs) <= names else ((inputs,), {})
     if isinstance(inputs, tuple | list) and not hasattr(inputs, "_fields"):
-        if len(inputs) == 2 and isinstance(inputs[0], tuple) and isinstance(inputs[1], Mapping):
-            if set(inputs[1]) <= _parameters(target):
-                return inputs[0], inputs[1]
+        pair = len(inputs) == 2 and isinstance(inputs[0], tuple) and isinstance(inputs[1], Mapping)
+        if pair and set(inputs[1]) <= _parameters(target):
+            return inputs[0], inputs[1]
         return tuple(inputs), {}
     return (inputs,), {}
 

@@ -39,11 +39,11 @@ def test_a_device_of_four_does_a_quarter():
 @pytest.mark.parametrize(
     ("sizes", "count"),
     [
-        (dict(size=8, taps=3, places=8, stride=1, low=1, base=1, window=1), 22),
-        (dict(size=8, taps=3, places=6, stride=1, low=0, base=1, window=1), 18),
-        (dict(size=4, taps=3, places=8, stride=1, low=1, base=2, window=1), 11),
-        (dict(size=8, taps=6, places=3, stride=1, low=0, base=1, window=1), 18),
-        (dict(size=1, taps=1, places=1, stride=1, low=0, base=1, window=1), 1),
+        ({"size": 8, "taps": 3, "places": 8, "stride": 1, "low": 1, "base": 1, "window": 1}, 22),
+        ({"size": 8, "taps": 3, "places": 6, "stride": 1, "low": 0, "base": 1, "window": 1}, 18),
+        ({"size": 4, "taps": 3, "places": 8, "stride": 1, "low": 1, "base": 2, "window": 1}, 11),
+        ({"size": 8, "taps": 6, "places": 3, "stride": 1, "low": 0, "base": 1, "window": 1}, 18),
+        ({"size": 1, "taps": 1, "places": 1, "stride": 1, "low": 0, "base": 1, "window": 1}, 1),
     ],
 )
 def test_padding_and_holes_are_no_products(sizes, count):
