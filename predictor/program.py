@@ -50,10 +50,12 @@ def capture(
     Args:
         target: a zoo name (`gpt2-large`), `timm:NAME` or `timm:NAME@PIXELS`, `file.py:function`,
             the file of a captured graph, of a profiler trace or of an execution graph (one step
-            of it), a module, a step function, or a captured graph, which comes back as it is.
+            of it), StableHLO text or bytecode (`program.mlir`), a module, a step function, a jitted
+            JAX function (or what it was traced, lowered or exported to), or a captured graph, which
+            comes back as it is.
         inputs: of a module or step function: its input, a tuple or list of positional ones, a
             dict of keyword ones, or `(args, kwargs)`. Tensors give shapes and dtypes; their values
-            are not read.
+            are not read. Of a jitted JAX function: arrays or `jax.ShapeDtypeStruct`.
         mode: `infer` (one forward) or `train` (forward, loss, backward, optimizer); inference
             when not given.
         dtype: `fp32`, `bf16`, `fp16` (parameters and inputs are taken in it), `amp-bf16` or
@@ -66,7 +68,8 @@ def capture(
         recompute: activation checkpointing of every block of the program's stacks (members of one
             class of an `nn.ModuleList` or `nn.Sequential`), training only: less memory for a
             second forward. A program that checkpoints itself is captured so without it.
-        dims: the free sizes of an exported program, by name.
+        dims: the free sizes of an exported program, by name; of a StableHLO program `trips`, the
+            iterations of loops whose number it does not fix.
         more: further arguments of a jitted JAX function.
         platform: `cuda` (when not given), `tpu` or `cpu`: what a jitted JAX function is lowered
             for; needs no such device.

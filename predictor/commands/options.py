@@ -13,8 +13,9 @@ from predictor.program import DEFAULT_OPTIMIZER, Mode
 
 TARGET_HELP = (
     "A zoo name (gpt2-large), timm:NAME or timm:NAME@PIXELS, file.py:function returning "
-    "(module, inputs), a graph that `predictor capture` wrote, or a torch.profiler trace or "
-    "execution graph (.json, .json.gz). Not yet: hf:DIR, .onnx, .mlir, .pt2."
+    "(module, inputs) or (jitted JAX function, arguments), StableHLO (program.mlir), a graph that "
+    "`predictor capture` wrote, or a torch.profiler trace or execution graph (.json, .json.gz). "
+    "Not yet: hf:DIR, .onnx, .pt2."
 )
 
 Target = Annotated[str, typer.Argument(metavar="TARGET", help=TARGET_HELP)]

@@ -53,7 +53,7 @@ def graph_of_module(
     return OpGraph(
         workload=_workload(
             flat, roles, name, training=training, updates=updates and training,
-            devices=module.partitions * module.replicas,
+            devices=module.partitions * module.replicas, mapped=module.replicas > 1,
         ),
         nodes=tuple(flat.nodes),
     )  # fmt: skip
@@ -61,7 +61,7 @@ def graph_of_module(
 
 def _workload(
     flat: Flattened, roles: Sequence[Role], name: str, *, training: bool, updates: bool,
-    devices: int,
+    devices: int, mapped: bool,
 ) -> Workload:  # fmt: skip
     by_role: dict[str, list[TensorSpec]] = {}
     for spec, role in zip(flat.arguments, roles, strict=True):
@@ -81,7 +81,7 @@ def _workload(
         parameters_bytes=size,
         buffers_bytes=0,
         inputs_bytes=sum(s.storage_bytes for s in data),
-        batch=next((_batch(s) for s in sorted(data, key=lambda s: -s.numel) if s.shape), None),
+        batch=_batch(data, mapped=mapped),
         tokens=None if ids is None else ids.numel,
         dtype=_dtype(parameters or flat.arguments),
         optimizer=CAPTURED_OPTIMIZER if updates else None,
@@ -90,9 +90,13 @@ def _workload(
     )
 
 
-def _batch(spec: TensorSpec) -> int:
-    """The first axis, behind one of 1 that `pmap` puts before it."""
-    return spec.shape[1] if spec.shape[0] == 1 and len(spec.shape) > 1 else spec.shape[0]
+def _batch(data: Sequence[TensorSpec], *, mapped: bool) -> int | None:
+    """The first axis of the largest input, behind the one that `pmap` puts before it."""
+    shapes = [s.shape for s in sorted(data, key=lambda s: -s.numel) if s.shape]
+    if not shapes:
+        return None
+    behind = mapped and shapes[0][0] == 1 and len(shapes[0]) > 1
+    return shapes[0][1] if behind else shapes[0][0]
 
 
 def _dtype(specs: Sequence[TensorSpec]) -> str:
