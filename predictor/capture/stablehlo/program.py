@@ -67,7 +67,10 @@ def _workload(
     for spec, role in zip(flat.arguments, roles, strict=True):
         by_role.setdefault(role, []).append(spec)
     parameters, data = by_role.get("parameter", []), by_role.get("input", [])
-    ids = next((s for s in data if s.dtype.startswith("int") and len(s.shape) == 2), None)
+    ids = next(
+        (s for s in data if s.dtype.startswith("int") and len(_own_shape(s, mapped=mapped)) == 2),
+        None,
+    )
     size = sum(s.storage_bytes for s in parameters)
     warnings = list(flat.warnings)
     if devices >= _MANY_DEVICES:
@@ -92,11 +95,14 @@ def _workload(
 
 def _batch(data: Sequence[TensorSpec], *, mapped: bool) -> int | None:
     """The first axis of the largest input, behind the one that `pmap` puts before it."""
-    shapes = [s.shape for s in sorted(data, key=lambda s: -s.numel) if s.shape]
-    if not shapes:
-        return None
-    behind = mapped and shapes[0][0] == 1 and len(shapes[0]) > 1
-    return shapes[0][1] if behind else shapes[0][0]
+    largest = sorted(data, key=lambda s: -s.numel)
+    shapes = (_own_shape(s, mapped=mapped) for s in largest)
+    return next((shape[0] for shape in shapes if shape), None)
+
+
+def _own_shape(spec: TensorSpec, *, mapped: bool) -> tuple[int, ...]:
+    """A shape without the axis of 1 that `pmap` puts before the others."""
+    return spec.shape[1:] if mapped and spec.shape[:1] == (1,) else spec.shape
 
 
 def _dtype(specs: Sequence[TensorSpec]) -> str:
