@@ -85,6 +85,17 @@ def _select_and_scatter(node: OpNode) -> float:
     return float(node.inputs[1].numel * size)
 
 
+def _scatter(node: OpNode) -> float:
+    return float(node.inputs[-1].numel * body_flops(node))
+
+
+def _fft(node: OpNode) -> float:
+    """4 multiply-adds of reals for each complex product, log2 of the length an element."""
+    points = math.prod(numbers(node, "length", (1,)))
+    numel = max(s.numel for s in (*node.inputs, *node.outputs))
+    return 8.0 * numel * math.log2(max(points, 2))
+
+
 def _sort(node: OpNode) -> float:
     numel = node.inputs[0].numel
     return float(numel * math.ceil(math.log2(max(numel, 2))))
@@ -165,6 +176,8 @@ _COUNTS: Mapping[str, Callable[[OpNode], float]] = {
     "reduce_window": _window,
     "select_and_scatter": _select_and_scatter,
     "sort": _sort,
+    "scatter": _scatter,
+    "fft": _fft,
     "all_reduce": _all_reduce,
     "reduce_scatter": _all_reduce,
 }

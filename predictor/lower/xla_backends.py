@@ -6,6 +6,8 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import permutations
 from typing import Literal
 
 from predictor.graph.ir import DTYPE_BYTES
@@ -43,18 +45,23 @@ class Backend:
         numel = math.prod(shape)
         if self.matrix_side is None or numel <= 1:
             return numel * width
-        sizes = sorted((s for s in shape if s > 1), reverse=True)[:2]
-        if len(sizes) < 2:
-            return math.ceil(numel / _LANES) * _LANES * width
-        rows = max(1, int(_SUBLANE_BYTES / width))
-        pairs = [(sizes[0], sizes[1]), (sizes[1], sizes[0])]
-        return width * numel * min(_filled(a, _LANES) * _filled(b, rows) for a, b in pairs)
+        return numel * width * _fill(tuple(shape), max(1, int(_SUBLANE_BYTES / width)))
 
     def padded(self, size: int) -> int:
         """A side of a matrix product as the array takes it."""
         if self.matrix_side is None:
             return size
         return math.ceil(size / self.matrix_side) * self.matrix_side
+
+
+@lru_cache(maxsize=4096)
+def _fill(shape: tuple[int, ...], rows: int) -> float:
+    """Elements in memory for one that is needed: the layout whose tiles are filled best."""
+    sizes = [size for size in shape if size > 1]
+    if len(sizes) < 2:
+        return _filled(math.prod(sizes), _LANES)
+    pairs = permutations(range(len(sizes)), 2)
+    return min(_filled(sizes[i], _LANES) * _filled(sizes[j], rows) for i, j in pairs)
 
 
 def _filled(size: int, tile: int) -> float:

@@ -1,8 +1,8 @@
-"""Copies that put operands into the order that a batched product takes.
+"""Copies that put operands into the order that a batched product takes, and one that is none.
 
 A library product wants the batch axes first and the summed axes together; where a program has them
 elsewhere (heads behind the sequence), XLA transposes the operand, in one kernel with what made it
-where that is elementwise.
+where that is elementwise. A window that is turned around before a convolution is read backwards.
 """
 
 from __future__ import annotations
@@ -20,7 +20,15 @@ def with_layouts(nodes: Sequence[OpNode]) -> list[OpNode]:
     storage = max(
         (s.storage_id for n in nodes for s in (*n.inputs, *n.outputs)), default=0
     )  # fmt: skip
+    turned: dict[int, OpNode] = {}
     for node in nodes:
+        if node.op == "stablehlo.reverse":
+            turned[node.outputs[0].storage_id] = node
+        if node.op == "stablehlo.convolution" and node.inputs[1].storage_id in turned:
+            kernel = turned[node.inputs[1].storage_id].inputs[0]
+            attrs = {**node.attrs, "reversed_kernel": True}
+            found.append(replace(node, inputs=(node.inputs[0], kernel), attrs=attrs))
+            continue
         if node.op != "stablehlo.dot_general" or not numbers(node, "lhs_batch"):
             found.append(node)
             continue

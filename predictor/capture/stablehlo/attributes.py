@@ -129,6 +129,8 @@ def _constant(attrs: Attrs) -> dict[str, object]:
         numel *= size
     splat = numel == 1 or bool(getattr(value, "is_splat", False))
     found: dict[str, object] = {"splat": splat}
+    if splat and str(value).startswith("dense<1.000000e+00>"):
+        found["one"] = True
     if numel == 1 and str(value.type.element_type).startswith(("i", "ui")):
         found["value"] = int(value[0])
     return found

@@ -41,6 +41,8 @@ EFFECTS: frozenset[str] = frozenset({
     "stablehlo.custom_call",
 })  # fmt: skip
 """Operations that are kept although nobody reads their results."""
+SPREADS: frozenset[str] = frozenset({"stablehlo.broadcast_in_dim", "stablehlo.reshape"})
+"""Operations whose result has the operand's elements only."""
 _PRODUCTS = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
 IN_PLACE: frozenset[str] = frozenset({"stablehlo.dynamic_update_slice", "stablehlo.scatter"})
 """Operations that update their first operand where nobody else needs it any more."""
@@ -177,6 +179,8 @@ class _Walk:
         """One node; its results."""
         number = len(self.ops)
         refs = [env[v] for v in instr.operands]
+        if instr.op == "stablehlo.multiply" and (refs[0].one or refs[1].one):
+            return [refs[0] if refs[1].one else refs[1]]  # as every compiler simplifies it
         attrs = dict(instr.attrs)
         if place.trips != 1 or place.loop:
             attrs |= {"trips": place.trips, "loop": place.loop}
@@ -191,7 +195,8 @@ class _Walk:
         self.deps.append(deps)
         self.phases.append(self.phase(f"{place.where}/{instr.where}", deps))
         known = folded(instr, refs)
-        return [Ref(spec, number, known) for spec in outputs]
+        one = instr.op in SPREADS and refs[0].one
+        return [Ref(spec, number, known, one) for spec in outputs]
 
     def constraint(self, instr: Instr, env: Mapping[Value, Ref], place: _Place) -> None:
         """A node that says how a value is split from here on; the partitioner takes it out."""
@@ -257,7 +262,8 @@ class _Walk:
                 touched_bytes=0, role="buffer",
             )  # fmt: skip
         held = instr.attrs.get("value")
-        return [Ref(spec, None, held if isinstance(held, int) else None)]
+        known = held if isinstance(held, int) else None
+        return [Ref(spec, None, known, bool(instr.attrs.get("one")))]
 
     def call(self, instr: Instr, env: dict[Value, Ref], place: _Place) -> list[Ref]:
         """A function's body in place of its call."""

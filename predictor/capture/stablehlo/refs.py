@@ -23,6 +23,8 @@ class Ref:
     spec: TensorSpec
     node: int | None
     known: int | None = None
+    one: bool = False
+    """Whether every element is the floating-point number 1."""
 
 
 def is_sharding(instr: Instr) -> bool:
@@ -41,7 +43,7 @@ def retyped(ref: Ref, kind: TensorType) -> Ref:
         storage_id=spec.storage_id, storage_bytes=spec.storage_bytes, touched_bytes=size,
         role=spec.role,
     )  # fmt: skip
-    return Ref(made, ref.node, ref.known)
+    return Ref(made, ref.node, ref.known, ref.one)
 
 
 def captured(body: Body) -> set[Value]:
