@@ -2,7 +2,8 @@
 
 7 layers, embedding 576, 9 heads of 128, MLP 2016, vocabulary 128,256, sequence 4,096, one sequence
 a device, bf16 arithmetic with fp32 parameters and AdamW. The parameters lie in shards over the
-`fsdp` axis; every layer gathers its own before it is used, and its gradients are reduced and scattered.
+`fsdp` axis; every layer gathers its own before it is used, and its gradients are reduced and
+scattered.
 """
 
 from __future__ import annotations
