@@ -117,8 +117,8 @@ def estimate(
         target, inputs, *more, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch, seq=seq,
         loss=loss, recompute=recompute, dims=dims, platform=_platform(target, found),
     )  # fmt: skip
-    kernels = _lower(graph, found, allow_opaque=allow_opaque)
     context = _software(graph, software, matmul_tf32)
+    kernels = _lower(graph, found, context, allow_opaque=allow_opaque)
     own = adapters_of(adapter, [found], network)
     return _estimate(graph, kernels, found, network, context, own.get(found.id))
 
@@ -167,9 +167,9 @@ def compare(
     estimates, refused = [], {}
     for device in found:
         try:
-            key = _lowered_for(graph, device)
+            key = _lowered_for(graph, device, context)
             if key not in lowered:
-                lowered[key] = _lower(graph, device, allow_opaque=allow_opaque)
+                lowered[key] = _lower(graph, device, context, allow_opaque=allow_opaque)
             kernels = lowered[key]
             estimates.append(
                 _estimate(graph, kernels, device, network, context, own.get(device.id))
@@ -226,21 +226,29 @@ def _platform(target: Target, device: Device) -> str | None:
     return PLATFORMS.get(device.kind) if is_jax_program(target) else None
 
 
-def _lowered_for(graph: OpGraph, device: Device) -> Hashable:
+def _by_xla(graph: OpGraph, software: Software) -> bool:
+    """Whether XLA compiles a program: a JAX one always, a PyTorch one under PyTorch/XLA."""
+    from predictor.lower.xla import PYTORCH_XLA, is_xla
+
+    return is_xla(graph) or software.framework == PYTORCH_XLA
+
+
+def _lowered_for(graph: OpGraph, device: Device, software: Software) -> Hashable:
     """What a program's kernels depend on besides the program."""
-    from predictor.lower.xla import is_xla
     from predictor.lower.xla_backends import backend_of
 
-    return backend_of(device) if is_xla(graph) else None
+    return backend_of(device) if _by_xla(graph, software) else None
 
 
-def _lower(graph: OpGraph, device: Device, *, allow_opaque: bool) -> KernelGraph:
+def _lower(
+    graph: OpGraph, device: Device, software: Software, *, allow_opaque: bool
+) -> KernelGraph:
     """Kernels of a program: eager PyTorch's, or XLA's for the kind of device."""
     from predictor.lower.eager import lower_eager
-    from predictor.lower.xla import is_xla, lower_xla
+    from predictor.lower.xla import lower_xla
     from predictor.lower.xla_backends import backend_of
 
-    if is_xla(graph):
+    if _by_xla(graph, software):
         return lower_xla(graph, backend_of(device), allow_opaque=allow_opaque)
     return lower_eager(graph, allow_opaque=allow_opaque)
 

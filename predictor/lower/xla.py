@@ -21,6 +21,8 @@ from predictor.lower.xla_torch import hlo_nodes
 
 PREFIXES: tuple[str, ...] = ("stablehlo.", "chlo.", "mhlo.", "sdy.")
 """Dialects of programs that XLA compiles."""
+PYTORCH_XLA = "torch_xla"
+"""`Software.framework` of a PyTorch program that XLA compiles."""
 MOST_KERNELS = 50_000
 """Kernels of a step; a loop that makes more keeps one iteration, its work multiplied."""
 

@@ -1,5 +1,7 @@
 """The same program in JAX and in PyTorch gets the same answer under the same backend."""
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("jax", reason="JAX programs need the jax extra")
@@ -28,3 +30,16 @@ def test_same_program_same_answer(name):
         assert jax_flops == torch_flops > 0
         times = [network.predict(g, device, XLA).kernel_us.sum() for g in lowered]
         assert times[0] == pytest.approx(times[1], rel=0.15), device.id
+
+
+def test_pytorch_under_xla_is_asked_for_by_its_framework():
+    import torch
+
+    x = torch.empty(64, 256, device="meta")
+    module = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.ReLU())
+    eager = predictor.estimate(module, x, device=DEVICES[0])
+    xla = predictor.estimate(
+        module, x, device=DEVICES[0], software=replace(XLA, framework="torch_xla")
+    )
+    assert (eager.workload.kernels, xla.workload.kernels) == (2, 1)  # the activation joins
+    assert xla.workload.matmul_flops == eager.workload.matmul_flops
