@@ -5,21 +5,26 @@ They tie the parts together and hold no arithmetic. Everything heavy is imported
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from predictor.checkpoint import DEFAULT_CHECKPOINT, Release, load_release
-from predictor.errors import (
-    AdapterError,
-    CaptureError,
-    UnknownDeviceError,
-    UnsupportedPrecision,
-)
-from predictor.graph.ir import KernelGraph, OpGraph, autocast_of
+from predictor.errors import AdapterError, UnknownDeviceError, UnsupportedPrecision
+from predictor.graph.ir import KernelGraph, OpGraph
 from predictor.hardware.device import Device, Software
 from predictor.program import Loss, Mode, Target, capture
+from predictor.runtime import (
+    Runtime,
+    compile_mode,
+    context_of,
+    kernels_key,
+    lighter_of,
+    lowered,
+    platform_of,
+    runtime_of,
+)
 
 if TYPE_CHECKING:
     from predictor.calibrate.adapter import Adapter
@@ -43,8 +48,6 @@ class Predictor(Protocol):
 
 
 Checkpoint: TypeAlias = "str | Path | Predictor"
-Runtime: TypeAlias = Literal["pytorch", "fused"]
-RUNTIMES: tuple[Runtime, ...] = ("pytorch", "fused")
 
 _loaded: dict[str, Predictor] = {}
 
@@ -67,7 +70,7 @@ def load(checkpoint: str | Path = DEFAULT_CHECKPOINT) -> Predictor:
 def estimate(
     target: Target,
     inputs: object = None,
-    *,
+    *more: object,
     device: str | Path | Device,
     mode: Mode | None = None,
     dtype: str | None = None,
@@ -90,6 +93,7 @@ def estimate(
     Args:
         target: what to estimate; see `capture`. A captured graph is not captured again.
         inputs: see `capture`.
+        more: see `capture`.
         device: catalogue name, device file (`my.toml`) or a `Device`.
         mode: see `capture`.
         dtype: see `capture`.
@@ -128,26 +132,26 @@ def estimate(
     found = resolve_device(device)
     network = load(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
     graph = capture(
-        target, inputs, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch, seq=seq,
-        loss=loss, recompute=recompute, dims=dims,
+        target, inputs, *more, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch, seq=seq,
+        loss=loss, recompute=recompute, dims=dims, platform=platform_of(target, found),
     )  # fmt: skip
     runtime = runtime_of(graph, runtime)
-    context = _software(graph, software, matmul_tf32, runtime)
+    context = context_of(graph, software, matmul_tf32, runtime)
     own = adapters_of(adapter, [found], network)
     if compile:
+        how = compile_mode(graph, compile, runtime)
         return _compiled(
-            graph, found, network, context, own.get(found.id), _mode(compile, runtime),
-            allow_opaque=allow_opaque,
-        )  # fmt: skip
-    kernels = _lower(graph, runtime, allow_opaque=allow_opaque)
-    lighter = _lighter(graph, runtime, allow_opaque=allow_opaque)
+            graph, found, network, context, own.get(found.id), how, allow_opaque=allow_opaque
+        )
+    kernels = lowered(graph, found, context, runtime, allow_opaque=allow_opaque)
+    lighter = lighter_of(graph, found, context, runtime, allow_opaque=allow_opaque)
     return _estimate(graph, kernels, found, network, context, own.get(found.id), lighter)
 
 
 def compare(
     target: Target,
     inputs: object = None,
-    *,
+    *more: object,
     devices: Sequence[str | Path | Device],
     mode: Mode | None = None,
     dtype: str | None = None,
@@ -181,14 +185,14 @@ def compare(
     found = [resolve_device(device) for device in devices]
     network = load(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
     graph = capture(
-        target, inputs, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch, seq=seq,
-        loss=loss, recompute=recompute, dims=dims,
+        target, inputs, *more, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch, seq=seq,
+        loss=loss, recompute=recompute, dims=dims, platform=platform_of(target, found[0]),
     )  # fmt: skip
     runtime = runtime_of(graph, runtime)
-    context = _software(graph, software, matmul_tf32, runtime)
+    context = context_of(graph, software, matmul_tf32, runtime)
     own = adapters_of(adapter, found, network)
     if compile:
-        how = _mode(compile, runtime)
+        how = compile_mode(graph, compile, runtime)
 
         def one(device: Device) -> Estimate:
             return _compiled(
@@ -196,10 +200,16 @@ def compare(
                 allow_opaque=allow_opaque,
             )  # fmt: skip
     else:
-        kernels = _lower(graph, runtime, allow_opaque=allow_opaque)
-        lighter = _lighter(graph, runtime, allow_opaque=allow_opaque)
+        known: dict[Hashable, tuple[KernelGraph, KernelGraph | None]] = {}
 
         def one(device: Device) -> Estimate:
+            key = kernels_key(graph, device, context)
+            if key not in known:
+                known[key] = (
+                    lowered(graph, device, context, runtime, allow_opaque=allow_opaque),
+                    lighter_of(graph, device, context, runtime, allow_opaque=allow_opaque),
+                )
+            kernels, lighter = known[key]
             own_of = own.get(device.id)
             return _estimate(graph, kernels, device, network, context, own_of, lighter)
 
@@ -250,52 +260,6 @@ def _build(release: Release) -> Predictor:
     from predictor.nn.latency import load_predictor
 
     return load_predictor(release)
-
-
-def runtime_of(graph: OpGraph, asked: str | None) -> Runtime:
-    """What runs a captured program: as asked, else as its source says.
-
-    Raises:
-        CaptureError: no such runtime, or a fused one for a training step.
-    """
-    if asked not in (None, *RUNTIMES):
-        raise CaptureError(f"runtime {asked!r} is unknown; one of: {', '.join(RUNTIMES)}")
-    trains = graph.workload.mode == "train"
-    if asked == "fused" and trains:
-        raise CaptureError("runtime 'fused' is for inference; a training step runs in 'pytorch'")
-    if asked is not None:
-        return "fused" if asked == "fused" else "pytorch"
-    return "fused" if graph.workload.source == "onnx" and not trains else "pytorch"
-
-
-def _lower(graph: OpGraph, runtime: Runtime, *, allow_opaque: bool) -> KernelGraph:
-    if runtime == "fused":
-        from predictor.lower.inference import lower_inference
-
-        return lower_inference(graph, allow_opaque=allow_opaque)
-    from predictor.lower.eager import lower_eager
-
-    return lower_eager(graph, allow_opaque=allow_opaque)
-
-
-def _mode(asked: bool | str, runtime: Runtime) -> CompileMode:
-    """The mode of `torch.compile` that was asked for.
-
-    Raises:
-        CaptureError: no such mode, or a runtime that is not PyTorch.
-    """
-    from predictor.features.compiled import COMPILE_MODES
-
-    if runtime != "pytorch":
-        raise CaptureError(
-            "torch.compile compiles PyTorch programs, and this one runs in a fused inference "
-            "runtime: leave compile out, or say runtime='pytorch'"
-        )
-    wanted = "default" if asked is True else asked
-    for mode in COMPILE_MODES:
-        if mode == wanted:
-            return mode
-    raise CaptureError(f"compile={asked!r}: one of True, {', '.join(map(repr, COMPILE_MODES))}")
 
 
 def _compiled(
@@ -363,19 +327,3 @@ def _estimate(
     least = speaks.predict(lighter, device, software).step
     step = replace(estimate.step, lower_us=min(estimate.step.lower_us, least.lower_us))
     return replace(estimate, step=step)
-
-
-def _lighter(graph: OpGraph, runtime: Runtime, *, allow_opaque: bool) -> KernelGraph | None:
-    """Kernels of the program with every branch on its cheaper side."""
-    if graph.lighter is None:
-        return None
-    return _lower(graph.lighter, runtime, allow_opaque=allow_opaque)
-
-
-def _software(
-    graph: OpGraph, software: Software | None, matmul_tf32: bool | None, runtime: Runtime
-) -> Software:
-    """The context of the run: autocast comes from what was captured."""
-    usual = Software() if runtime == "pytorch" else Software(framework="fused inference")
-    context = replace(software or usual, amp=autocast_of(graph.workload.dtype))
-    return context if matmul_tf32 is None else replace(context, matmul_tf32=matmul_tf32)

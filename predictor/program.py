@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
+from predictor.capture.stablehlo.recognise import is_stablehlo
 from predictor.errors import CaptureError, MissingExtraError, NotYetError, UnknownTargetError
 from predictor.graph.ir import HALVES, OpGraph, autocast_of
 
@@ -29,7 +30,6 @@ DTYPES: tuple[str, ...] = ("fp32", *HALVES)
 """What parameters and inputs of a captured program may be taken in; autocast to the halves too."""
 LATER_KINDS: Mapping[str, str] = {
     "hf:": "a local Hugging Face configuration",
-    ".mlir": "StableHLO text",
 }
 """Prefixes and suffixes of targets that are part of the contract but do not work yet."""
 
@@ -37,7 +37,7 @@ LATER_KINDS: Mapping[str, str] = {
 def capture(
     target: Target,
     inputs: object = None,
-    *,
+    *more: object,
     mode: Mode | None = None,
     dtype: str | None = None,
     optimizer: str | None = None,
@@ -46,18 +46,20 @@ def capture(
     loss: Loss | None = None,
     recompute: bool = False,
     dims: Mapping[str, int] | None = None,
+    platform: str | None = None,
 ) -> OpGraph:
     """The ops a program runs, without running it and without the device.
 
     Args:
         target: a zoo name (`gpt2-large`), `timm:NAME` or `timm:NAME@PIXELS`, `file.py:function`,
             the file of a captured graph, of a profiler trace or of an execution graph (one step
-            of it), the file of an exported program (`program.pt2`: nothing in it is unpickled), a
-            module, a step function, an `ExportedProgram`, or a captured graph, which comes back as
-            it is.
+            of it), the file of an exported program (`program.pt2`: nothing in it is unpickled),
+            StableHLO text or bytecode (`program.mlir`), an ONNX model (`model.onnx`), a module, a
+            step function, an `ExportedProgram`, a jitted JAX function (or what it was traced,
+            lowered or exported to), or a captured graph, which comes back as it is.
         inputs: of a module or step function: its input, a tuple or list of positional ones, a
             dict of keyword ones, or `(args, kwargs)`. Tensors give shapes and dtypes; their values
-            are not read.
+            are not read. Of a jitted JAX function: arrays or `jax.ShapeDtypeStruct`.
         mode: `infer` (one forward) or `train` (forward, loss, backward, optimizer); inference
             when not given.
         dtype: `fp32`, `bf16`, `fp16` (parameters and inputs are taken in it), `amp-bf16` or
@@ -70,7 +72,11 @@ def capture(
         recompute: activation checkpointing of every block of the program's stacks (members of one
             class of an `nn.ModuleList` or `nn.Sequential`), training only: less memory for a
             second forward. A program that checkpoints itself is captured so without it.
-        dims: the free sizes of an exported program or ONNX model, by name.
+        dims: the free sizes of an exported program or ONNX model, by name; of a StableHLO program
+            `trips`, the iterations of loops whose number it does not fix.
+        more: further arguments of a jitted JAX function.
+        platform: `cuda` (when not given), `tpu` or `cpu`: what a jitted JAX function is lowered
+            for; needs no such device.
 
     Raises:
         CaptureError: the program cannot be captured; the message says where and what to pass.
@@ -78,6 +84,15 @@ def capture(
         MissingExtraError: a timm model, and timm is not installed; an ONNX model without onnx.
         NotYetError: a kind of target, or fp8, that does not work yet.
     """
+    if is_stablehlo(target):
+        from predictor.capture.stablehlo.target import capture_stablehlo
+
+        return capture_stablehlo(
+            target, inputs, more, mode=mode, dims=dims, platform=platform, dtype=dtype,
+            optimizer=optimizer, batch=batch, seq=seq, loss=loss, recompute=recompute,
+        )  # fmt: skip
+    if more:
+        raise CaptureError("pass the inputs of a module in a tuple, not one by one")
     if _is_onnx(target):
         _refuse_for_onnx(inputs=inputs, mode=mode, optimizer=optimizer, loss=loss,
                          recompute=recompute or None)  # fmt: skip

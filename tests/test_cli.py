@@ -338,7 +338,7 @@ def test_calls_that_do_not_work_yet(call: str, capsys: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize(
     "kind",
-    ["hf:folder", "program.mlir"],
+    ["hf:folder"],
 )
 def test_targets_that_do_not_work_yet(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "yet" in refused(capsys, "estimate", kind, "--device", "nvidia-t4")

@@ -17,6 +17,8 @@ from torch import nn
 from predictor import zoo
 from predictor.capture import timm_models
 from predictor.capture.failures import PROGRAM_ERRORS, first_line, program_line
+from predictor.capture.stablehlo.recognise import is_jax_program
+from predictor.capture.stablehlo.target import capture_stablehlo
 from predictor.capture.torch import capture_module
 from predictor.errors import CaptureError, NotYetError, UnknownTargetError
 from predictor.graph.ir import OpGraph
@@ -71,6 +73,11 @@ def capture_target(
     path, function = _split(target)
     with _loaded(path) as loaded:
         module, inputs = _called(loaded, path, function, {"batch": batch, "seq": seq})
+        if is_jax_program(module):
+            return capture_stablehlo(
+                module, inputs, (), mode="train" if mode == "train" else None, dims=None,
+                platform=None, dtype=dtype,
+            )  # fmt: skip
         named = isinstance(inputs, Mapping)
         return capture_module(
             module, () if named else inputs, inputs if named else None,
@@ -168,9 +175,10 @@ def _called(
             f"{path}:{name}() must return (module, inputs), not {_described(result)}"
         )
     module, inputs = result
-    if not isinstance(module, nn.Module):
+    if not isinstance(module, nn.Module) and not is_jax_program(module):
         raise CaptureError(
-            f"{path}:{name}() must return an nn.Module first, not {_described(module)}"
+            f"{path}:{name}() must return an nn.Module or a jitted JAX function first, not "
+            f"{_described(module)}"
         )
     return module, inputs
 

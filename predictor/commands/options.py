@@ -7,15 +7,16 @@ from typing import Annotated
 
 import typer
 
-from predictor.api import RUNTIMES, Runtime
 from predictor.checkpoint import DEFAULT_CHECKPOINT
 from predictor.errors import CaptureError
 from predictor.program import DEFAULT_OPTIMIZER, Mode
+from predictor.runtime import RUNTIMES, Runtime
 
 TARGET_HELP = (
     "A zoo name (gpt2-large), timm:NAME or timm:NAME@PIXELS, file.py:function returning "
-    "(module, inputs), an exported program (.pt2), a graph that `predictor capture` wrote, or a "
-    "torch.profiler trace or execution graph (.json, .json.gz). Not yet: hf:DIR, .onnx, .mlir."
+    "(module, inputs) or (jitted JAX function, arguments), an ONNX model (.onnx), an exported "
+    "program (.pt2), StableHLO (.mlir), a graph that `predictor capture` wrote, or a trace or "
+    "execution graph of torch.profiler (.json, .json.gz). Not yet: hf:DIR."
 )
 
 Target = Annotated[str, typer.Argument(metavar="TARGET", help=TARGET_HELP)]

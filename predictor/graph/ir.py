@@ -164,3 +164,8 @@ class KernelGraph:
     """Persistent state of the captured optimizer; None without an update."""
     replayed: bool = False
     """Whether the host replays each phase with one launch (CUDA graphs)."""
+    issued: Literal["host", "device"] = "host"
+    """Who launches the kernels: the framework one by one, or the device from one compiled program,
+    which costs the host no time a launch."""
+    counted_flops: float | None = None
+    """FLOPs of the program as its own compiler counts them, where that is not the kernels' sum."""

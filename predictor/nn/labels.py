@@ -85,10 +85,18 @@ def on_native_path(table: KernelTable, path: NDArray[np.str_]) -> NDArray[np.boo
     return np.asarray(~(matrix & (path != "") & (path != table.dtype)))
 
 
-def unlearned_us(table: KernelTable, base_us: Floats) -> Floats:
-    """(N, 3) assumed times of kernels that no measured row covers."""
+def unlearned_us(table: KernelTable, base_us: Floats, link_us: Floats | None = None) -> Floats:
+    """(N, 3) assumed times of kernels that no measured row covers.
+
+    Args:
+        table: the kernels.
+        base_us: their rooflines.
+        link_us: time of collectives over the links, where it is known: what they take at least.
+    """
     classes = op_class_of(table)
     efficiency = np.array([EFFICIENCY[str(c)] for c in classes])
     spread = np.array([SPREAD.get(str(c), SPREAD_DEFAULT) for c in classes]).reshape(-1, 2)
     mid = base_us / efficiency
+    if link_us is not None:
+        mid = np.maximum(mid, link_us)
     return np.stack([mid * spread[:, 0], mid, mid * spread[:, 1]], axis=1)

@@ -21,6 +21,7 @@ from predictor.features.columns import (
     node_features,
 )
 from predictor.features.compiled import CompiledGraphs
+from predictor.features.links import link_us
 from predictor.features.roofline import op_class_of
 from predictor.features.table import OP_NAMES, KernelTable, table_from_graph
 from predictor.graph.ir import PHASES, KernelGraph
@@ -134,7 +135,8 @@ class LatencyPredictor:
             widened(scales["unseen"], log_ratio, names, outside),
         )  # fmt: skip
         time = features.roofline.base_us[:, None] * np.exp(log_ratio)
-        time = np.where(is_learned[:, None], time, unlearned_us(table, features.roofline.base_us))
+        assumed = unlearned_us(table, features.roofline.base_us, link_us(table, device))
+        time = np.where(is_learned[:, None], time, assumed)
         floor = features.roofline.floor_us
         time = np.maximum(time, floor[:, None])
         inside = is_learned & (outside == 0)
@@ -267,7 +269,9 @@ def _mean(values: Floats, weights: Floats) -> float:
 
 
 def host_us(graph: KernelGraph, table: KernelTable, phase: str, rows: NDArray[np.bool_]) -> float:
-    """Time of the host to issue a phase, microseconds."""
+    """Time of the host to issue a phase, microseconds; none where the device issues it."""
+    if graph.issued == "device":
+        return 0.0
     if graph.replayed:
         return host_time_us(phase, float(rows.any()), 0.0)
     launches = float(table.launches[rows].sum())

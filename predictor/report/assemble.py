@@ -102,7 +102,9 @@ def workload_figures(graph: KernelGraph, ops: int) -> WorkloadFigures:
     workload = graph.workload
     return WorkloadFigures(
         parameters=workload.parameters,
-        flops=float(sum(k.flops for k in graph.kernels)),
+        flops=float(sum(k.flops for k in graph.kernels))
+        if graph.counted_flops is None
+        else graph.counted_flops,
         matmul_flops=float(sum(k.matmul_flops for k in graph.kernels)),
         bytes=float(sum(k.bytes for k in graph.kernels)),
         batch=workload.batch,

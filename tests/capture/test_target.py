@@ -84,7 +84,7 @@ def test_training_a_file(file):
         ("sized", {"dtype": "fp8"}, NotYetError, "fp8 does not work yet"),
         ("sized", {"dtype": "int4"}, CaptureError, "one of: fp32"),
         ("wrong", {}, CaptureError, "must return (module, inputs), not Linear"),
-        ("not_a_module", {}, CaptureError, "must return an nn.Module first, not str"),
+        ("not_a_module", {}, CaptureError, "must return an nn.Module or a jitted JAX"),
         ("fails", {}, CaptureError, "ValueError: no weights here (mine.py:"),
         ("absent", {}, UnknownTargetError, "has no function 'absent'; it defines: plain, sized"),
         ("", {}, UnknownTargetError, "names no function"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +20,8 @@ from predictor.graph.ir import (
     TensorSpec,
     Workload,
 )
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "jax_programs"))
 from predictor.lower.eager import lower_eager
 
 

@@ -1,0 +1,232 @@
+"""A program for many devices, as one of them runs it: tensors cut, collectives put in.
+
+The shapes of an annotated program are of all devices together. Splits go forward from the arguments
+through every operation, dimension by dimension; where operands do not fit together, the one that
+costs least is gathered, and where a split dimension is summed, the result is reduced over its
+devices (to the shard that an argument of its shape has: FSDP's gradients). A partitioner such as
+Shardy searches further: figures are rough where a program leaves it much to decide. Regions written
+for one device (`shard_map`) are taken as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from predictor.capture.stablehlo.flattening import Flattened
+from predictor.capture.stablehlo.records import Module
+from predictor.capture.stablehlo.refs import Ref
+from predictor.capture.stablehlo.sharding import Mesh, Split
+from predictor.capture.stablehlo.splits import wanted_of
+from predictor.graph.ir import OpNode, TensorSpec
+
+RESHARD = "sdy.sharding_constraint"
+LINEAR: frozenset[str] = frozenset(
+    f"stablehlo.{name}" for name in ("convert", "transpose", "reshape", "negate")
+)
+"""Operations that a sum over devices may wait for."""
+
+
+def partitioned(flat: Flattened, module: Module) -> Flattened:
+    """The nodes on one device, unchanged where no argument is split."""
+    mesh = Mesh(module.meshes)
+    splits = [
+        mesh.split(argument.sharding, len(spec.shape)) or ((),) * len(spec.shape)
+        for argument, spec in zip(module.arguments, flat.arguments, strict=True)
+    ]
+    constrained = any(node.op == RESHARD for node in flat.nodes)
+    if not constrained and not any(axes for split in splits for axes in split):
+        return flat
+    cut = _Cutter(mesh, flat, splits)
+    for number, node in enumerate(flat.nodes):
+        cut.place(number, node)
+    arguments = [cut.local(spec, split) for spec, split in zip(flat.arguments, splits, strict=True)]
+    results = [Ref(ref.spec, ref.node) for ref in flat.results]
+    return Flattened(cut.nodes, arguments, results, flat.warnings)
+
+
+class _Cutter:
+    """Places nodes with local tensors."""
+
+    def __init__(self, mesh: Mesh, flat: Flattened, splits: Sequence[Split]) -> None:
+        self.mesh = mesh
+        self.nodes: list[OpNode] = []
+        self.number: dict[int, int] = {}
+        self.split: dict[tuple[int, tuple[int, ...]], Split] = {}
+        self.partial: dict[tuple[int, tuple[int, ...]], tuple[str, ...]] = {}
+        self.moved: dict[tuple[int, tuple[int, ...], Split], TensorSpec] = {}
+        self.shard_of: dict[tuple[int, ...], Split] = {}
+        self.made: dict[int, int] = {}
+        """Nodes that make a tensor from scalars alone, by storage: they can make any part of it."""
+        self.storages = max(
+            (s.storage_id for n in flat.nodes for s in (*n.inputs, *n.outputs)), default=0
+        )
+        for spec, split in zip(flat.arguments, splits, strict=True):
+            self.split[spec.storage_id, spec.shape] = split
+            if any(split):
+                self.shard_of.setdefault(spec.shape, split)
+
+    def local(self, spec: TensorSpec, split: Split) -> TensorSpec:
+        """A tensor as one device holds it."""
+        shape = tuple(
+            math.ceil(size / self.mesh.count(axes))
+            for size, axes in zip(spec.shape, split, strict=True)
+        )
+        if shape == spec.shape:
+            return spec
+        share = math.prod(shape) / max(1, spec.numel)
+        return replace(
+            spec, shape=shape, storage_bytes=math.ceil(spec.storage_bytes * share),
+            touched_bytes=math.ceil(spec.touched_bytes * share),
+        )  # fmt: skip
+
+    def split_of(self, spec: TensorSpec) -> Split:
+        """How a tensor is split here; whole where nothing was said."""
+        return self.split.get((spec.storage_id, spec.shape), ((),) * len(spec.shape))
+
+    def place(self, number: int, node: OpNode) -> None:
+        """One node, with what its operands need before it."""
+        deps = {self.number[d] for d in node.deps if d in self.number}
+        if node.op == RESHARD:
+            self.reshard(number, node)
+            return
+        waiting = self.waits(node)
+        inputs: list[TensorSpec] = []
+        if not waiting:
+            for spec in node.inputs:
+                self.reduce(spec, node, deps)
+        wanted = wanted_of(node, [self.split_of(s) for s in node.inputs], self.mesh)
+        for spec, split in zip(node.inputs, wanted.inputs, strict=True):
+            inputs.append(self.moved_to(spec, split, node, deps))
+        outputs = []
+        for spec, split in zip(node.outputs, wanted.outputs, strict=True):
+            self.split[spec.storage_id, spec.shape] = split
+            outputs.append(self.local(spec, split))
+            key = (spec.storage_id, spec.shape)
+            self.partial.pop(key, None)
+            summed = wanted.summed or (waiting or ())
+            if summed:
+                self.partial[key] = summed
+        if self.from_scalars(node):
+            self.made.update((spec.storage_id, len(self.nodes)) for spec in node.outputs)
+        self.number[number] = len(self.nodes)
+        self.nodes.append(
+            replace(
+                node, inputs=tuple(inputs), outputs=tuple(outputs), deps=tuple(sorted(deps)),
+                attrs=_local_attrs(node, inputs, outputs),
+            )
+        )  # fmt: skip
+        if node.attrs.get("escapes"):
+            for spec in node.outputs:
+                self.reduce(spec, node, set())
+
+    def from_scalars(self, node: OpNode) -> bool:
+        """Whether a tensor is filled, counted up, or computed element by element from such."""
+        return not node.attrs.get("in_place") and not node.attrs.get("view") and all(
+            spec.numel == 1 or spec.storage_bytes == 0
+            or (spec.storage_id in self.made and spec.shape == node.outputs[0].shape)
+            for spec in node.inputs
+        ) and bool(node.outputs)  # fmt: skip
+
+    def cut_back(self, spec: TensorSpec, split: Split) -> None:
+        """Make no more of a tensor than what is asked for, where its maker can."""
+        place = self.made.get(spec.storage_id)
+        key = (spec.storage_id, spec.shape)
+        if place is None or key not in self.split or any(self.split[key]):
+            return
+        node = self.nodes[place]
+        whole = [s for s in node.outputs if s.storage_id == spec.storage_id]
+        if len(whole) != 1 or whole[0].shape != spec.shape:
+            return
+        self.split[key] = split
+        for given in node.inputs:
+            if given.storage_id in self.made and given.shape == spec.shape:
+                self.cut_back(given, split)
+        cut = tuple(self.local(s, split) if s.shape == spec.shape else s for s in node.outputs)
+        inputs = tuple(self.local(s, split) if s.shape == spec.shape else s for s in node.inputs)
+        self.nodes[place] = replace(node, inputs=inputs, outputs=cut)
+
+    def waits(self, node: OpNode) -> tuple[str, ...] | None:
+        """Axes that an operand is still to be summed over, where the operation may go first."""
+        if node.op not in LINEAR or not node.inputs or node.attrs.get("escapes"):
+            return None
+        spec = node.inputs[0]
+        return self.partial.get((spec.storage_id, spec.shape))
+
+    def reshard(self, number: int, node: OpNode) -> None:
+        """A constraint of the program on a value."""
+        spec = node.inputs[0]
+        split = self.mesh.split(str(node.attrs.get("sharding", "")), len(spec.shape))
+        deps: set[int] = {self.number[d] for d in node.deps if d in self.number}
+        if split is not None:
+            self.reduce(spec, node, deps, to=split)
+            mine = self.split_of(spec)
+            if any(set(old) - set(new) for old, new in zip(mine, split, strict=True)):
+                self.moved_to(spec, split, node, deps)
+            self.split[spec.storage_id, spec.shape] = split
+        self.number[number] = max(deps, default=0)
+
+    def reduce(
+        self, spec: TensorSpec, node: OpNode, deps: set[int], *, to: Split | None = None
+    ) -> None:
+        """Sum a value over the devices that hold parts of the sum, once."""
+        key = (spec.storage_id, spec.shape)
+        axes = self.partial.pop(key, None)
+        if not axes:
+            return
+        split = self.split_of(spec)
+        target = to or self.shard_of.get(spec.shape)
+        if target is not None and {a for dim in target for a in dim} >= set(axes):
+            self.split[key] = target
+            given, result = self.local(spec, split), self.local(spec, target)
+            self.collective("reduce_scatter", given, replace(result), axes, node, deps)
+        else:
+            given = self.local(spec, split)
+            self.collective("all_reduce", given, given, axes, node, deps)
+
+    def moved_to(self, spec: TensorSpec, split: Split, node: OpNode, deps: set[int]) -> TensorSpec:
+        """The operand in the split that an operation wants, gathered where it must be."""
+        if any(split):
+            self.cut_back(spec, split)
+        mine = self.split_of(spec)
+        lost = {a for old, new in zip(mine, split, strict=True) for a in set(old) - set(new)}
+        if not lost:
+            return self.local(spec, split)
+        key = (spec.storage_id, spec.shape, split)
+        if key not in self.moved:
+            given, result = self.local(spec, mine), self.local(spec, split)
+            self.storages += 1
+            fresh = replace(
+                result, storage_id=self.storages, role="activation",
+                storage_bytes=max(result.touched_bytes, result.storage_bytes),
+            )  # fmt: skip
+            elsewhere = {a for dim in split for a in dim}
+            op = "all_to_all" if lost <= elsewhere else "all_gather"
+            self.collective(op, given, fresh, tuple(sorted(lost)), node, deps)
+            self.moved[key] = fresh
+        return self.moved[key]
+
+    def collective(
+        self, op: str, given: TensorSpec, result: TensorSpec, axes: Sequence[str], node: OpNode,
+        deps: set[int],
+    ) -> None:  # fmt: skip
+        """Put an exchange in before a node."""
+        attrs: dict[str, object] = {"replica_groups": [1, self.mesh.count(axes)], "body": ["add"]}
+        attrs |= {name: node.attrs[name] for name in ("trips", "loop") if name in node.attrs}
+        self.nodes.append(
+            OpNode(
+                op=f"stablehlo.{op}", phase=node.phase, inputs=(given,), outputs=(result,),
+                attrs=attrs, deps=tuple(sorted(deps)), module=node.module,
+            )
+        )  # fmt: skip
+        deps.add(len(self.nodes) - 1)
+
+
+def _local_attrs(
+    node: OpNode, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
+) -> Mapping[str, object]:
+    """Attributes that hold sizes, cut like the tensors."""
+    if node.op == "stablehlo.dynamic_slice" and outputs:
+        return {**node.attrs, "slice_sizes": list(outputs[0].shape)}
+    return node.attrs

@@ -1,0 +1,72 @@
+"""`Ref`: what stands behind a value while a program is flattened, and small questions about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from predictor.capture.stablehlo.loops import FOLDS, SAME
+from predictor.capture.stablehlo.records import TOKEN, Body, Instr, TensorType, Value
+from predictor.graph.ir import TensorSpec
+
+SHARDING_CALLS: frozenset[str] = frozenset(
+    {"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement"}
+)
+"""Custom calls that say where data lies."""
+VIEWS: frozenset[str] = frozenset({"stablehlo.reshape", "stablehlo.bitcast_convert"})
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """What stands behind a value: its tensor, who made it, and its number where it is known."""
+
+    spec: TensorSpec
+    node: int | None
+    known: int | None = None
+    one: bool = False
+    """Whether every element is the floating-point number 1."""
+
+
+def is_sharding(instr: Instr) -> bool:
+    """Whether a custom call only says where data lies."""
+    return instr.op == "stablehlo.custom_call" and instr.attrs.get("target") in SHARDING_CALLS
+
+
+def retyped(ref: Ref, kind: TensorType) -> Ref:
+    """The same storage seen in another shape, and cut to it."""
+    spec = ref.spec
+    if spec.shape == kind.shape and spec.dtype == kind.dtype:
+        return ref
+    size = min(spec.touched_bytes, kind.size_bytes) if spec.touched_bytes else 0
+    made = TensorSpec(
+        shape=kind.shape, dtype="bool" if kind.dtype == TOKEN else kind.dtype,
+        storage_id=spec.storage_id, storage_bytes=spec.storage_bytes, touched_bytes=size,
+        role=spec.role,
+    )  # fmt: skip
+    return Ref(made, ref.node, ref.known, ref.one)
+
+
+def captured(body: Body) -> set[Value]:
+    """Values that a region and those inside it read."""
+    found = set(body.results)
+    for instr in body.instrs:
+        found.update(instr.operands)
+        for inner in instr.bodies:
+            found |= captured(inner)
+    return found
+
+
+def folded(instr: Instr, refs: Sequence[Ref]) -> int | None:
+    """The integer that an operation gives, where its operands are known."""
+    if instr.op in SAME or instr.op in VIEWS:
+        return refs[0].known if len(refs) == 1 else None
+    fold = FOLDS.get(instr.op)
+    if fold is None or len(refs) != 2:
+        return None
+    a, b = refs[0].known, refs[1].known
+    return None if a is None or b is None else fold(a, b)
+
+
+def module(where: str) -> str:
+    """The path of a name stack, without the function that was jitted and the primitive."""
+    return "/".join(where.split("/")[1:-1])

@@ -1,0 +1,313 @@
+"""How each kind of operation passes the split of its operands on, one rule a kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from predictor.capture.stablehlo.sharding import Mesh, Split
+from predictor.cost.hlo import numbers, short
+from predictor.graph.ir import OpNode
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What an operation needs of its operands, and what it gives."""
+
+    inputs: tuple[Split, ...]
+    outputs: tuple[Split, ...]
+    summed: tuple[str, ...] = ()
+    """Axes over which the results are still to be summed."""
+
+
+def wanted_of(node: OpNode, given: Sequence[Split], mesh: Mesh) -> Wanted:
+    """Splits of the operands as the operation takes them, and of its results."""
+    if not any(axes for split in given for axes in split):
+        return Wanted(tuple(given), tuple(((),) * len(s.shape) for s in node.outputs))
+    rule = _RULES.get(short(node.op), _same_shape)
+    return rule(node, given, mesh)
+
+
+def _whole(rank: int) -> Split:
+    return ((),) * rank
+
+
+class _Labels:
+    """Splits by label: dimensions of one label are one dimension of the operation.
+
+    An axis serves one label. Labels take theirs in the order in which operands offer them, the
+    largest operand first.
+    """
+
+    def __init__(self) -> None:
+        self.axes: dict[str, tuple[str, ...]] = {}
+        self.taken: set[str] = set()
+
+    def offer(self, labels: Sequence[str], split: Split) -> None:
+        for label, axes in zip(labels, split, strict=True):
+            if axes and not self.axes.get(label) and self.taken.isdisjoint(axes):
+                self.axes[label] = axes
+                self.taken.update(axes)
+
+    def split(self, labels: Sequence[str]) -> Split:
+        return tuple(self.axes.get(label, ()) for label in labels)
+
+
+def _labelled(
+    node: OpNode, given: Sequence[Split], operands: Sequence[Sequence[str]],
+    results: Sequence[Sequence[str]], mesh: Mesh,
+) -> Wanted:  # fmt: skip
+    """The rule of an operation whose dimensions are labelled.
+
+    A label `!…` cannot be split. A label that no result has is summed. Each operand in turn offers
+    its splits first; the order that moves and makes the fewest elements is taken.
+    """
+    kept = {label for labels in results for label in labels}
+    used = {label for labels in operands for label in labels}
+    offers = [
+        tuple(
+            () if label.startswith("!") else axes for label, axes in zip(labels, split, strict=True)
+        )
+        for labels, split in zip(operands, given, strict=True)
+    ]
+    best: tuple[float, Wanted] | None = None
+    order = sorted(range(len(operands)), key=lambda i: -node.inputs[i].numel)
+    for lead in [i for i in order if any(offers[i])] or order[:1]:
+        found = _Labels()
+        for i in (lead, *(j for j in order if j != lead)):
+            found.offer(operands[i], offers[i])
+        summed = tuple(a for label in sorted(used - kept) for a in found.axes.get(label, ()))
+        wanted = Wanted(
+            tuple(found.split(labels) for labels in operands),
+            tuple(found.split(labels) for labels in results),
+            summed,
+        )
+        cost = _moved(node, given, wanted, mesh)
+        if best is None or cost < best[0]:
+            best = cost, wanted
+    assert best is not None
+    return best[1]
+
+
+def _moved(node: OpNode, given: Sequence[Split], wanted: Wanted, mesh: Mesh) -> float:
+    """Elements that one device gathers, makes and reduces."""
+    total = 0.0
+    for spec, old, new in zip(node.inputs, given, wanted.inputs, strict=True):
+        if any(set(a) - set(b) for a, b in zip(old, new, strict=True)):
+            total += spec.numel / mesh.count([a for axes in new for a in axes])
+    for spec, split in zip(node.outputs, wanted.outputs, strict=True):
+        made = spec.numel / mesh.count([a for axes in split for a in axes])
+        total += made * (3 if wanted.summed else 1)
+    return total
+
+
+def _names(prefix: str, count: int) -> list[str]:
+    return [f"{prefix}{i}" for i in range(count)]
+
+
+def _same_shape(node: OpNode, given: Sequence[Split], mesh: Mesh) -> Wanted:
+    """Elementwise: dimensions of operands of the result's shape are the result's."""
+    shape = node.outputs[0].shape if node.outputs else ()
+    labels = _names("d", len(shape))
+    operands = [
+        labels if spec.shape == shape else [f"!{i}.{j}" for j in range(len(spec.shape))]
+        for i, spec in enumerate(node.inputs)
+    ]
+    results = [
+        labels if spec.shape == shape else [f"!o{i}.{j}" for j in range(len(spec.shape))]
+        for i, spec in enumerate(node.outputs)
+    ]
+    return _labelled(node, given, operands, results, mesh)
+
+
+def _broadcast(node: OpNode, given: Sequence[Split], mesh: Mesh) -> Wanted:
+    places = numbers(node, "broadcast_dimensions")
+    source, target = node.inputs[0].shape, node.outputs[0].shape
+    labels = _names("d", len(target))
+    operand = [
+        labels[place] if source[i] == target[place] else f"!{i}" for i, place in enumerate(places)
+    ]
+    return _labelled(node, given, [operand], [labels], mesh)
+
+
+def _transpose(node: OpNode, given: Sequence[Split], mesh: Mesh) -> Wanted:
+    order = numbers(node, "permutation")
+    labels = _names("d", len(order))
+    return _labelled(node, given, [labels], [[labels[i] for i in order]], mesh)
+
+
+def _reshape(node: OpNode, given: Sequence[Split], mesh: Mesh) -> Wanted:
+    """A dimension keeps its split where it is the first of the ones that it becomes or joins."""
+    source, target = node.inputs[0].shape, node.outputs[0].shape
+    left, right = [f"!a{i}" for i in range(len(source))], [f"!b{i}" for i in range(len(target))]
+    i = j = group = 0
+    while i < len(source) and j < len(target):
+        a, b = source[i], target[j]
+        first, second = i, j
+        while a != b:
+            if a < b and i + 1 < len(source):
+                i += 1
+                a *= source[i]
+            elif b < a and j + 1 < len(target):
+                j += 1
+                b *= target[j]
+            else:
+                break
+        ways = mesh.count(given[0][first])
+        if target[second] % max(1, ways) == 0 and source[first] % max(1, ways) == 0:
+            left[first] = right[second] = f"g{group}"
+        group += 1
+        i, j = i + 1, j + 1
+    return _labelled(node, given, [left], [right], mesh)
+
+
+def _reduce(node: OpNode, given: Sequence[Split], mesh: Mesh) -> Wanted:
+    axes = numbers(node, "dimensions")
+    labels = _names("d", len(node.inputs[0].shape))
+    kept = [label for i, label in enumerate(labels) if i not in axes]
+    operands = [labels if s.shape == node.inputs[0].shape else [] for s in node.inputs]
+    return _labelled(node, given, operands, [kept for _ in node.outputs], mesh)
+
+
+def _dot(node: OpNode, given: Sequence[Split], mesh: Mesh) -> Wanted:
+    lhs, rhs = len(node.inputs[0].shape), len(node.inputs[1].shape)
+    left, right = [f"m{i}" for i in range(lhs)], [f"n{i}" for i in range(rhs)]
+    pairs = (
+        ("b", numbers(node, "lhs_batch"), numbers(node, "rhs_batch")),
+        ("k", numbers(node, "lhs_contract", (lhs - 1,)), numbers(node, "rhs_contract", (0,))),
+    )
+    for name, ours, theirs in pairs:
+        for count, (i, j) in enumerate(zip(ours, theirs, strict=True)):
+            left[i] = right[j] = f"{name}{count}"
+    batch = [left[i] for i in numbers(node, "lhs_batch")]
+    result = (
+        batch + [x for x in left if x.startswith("m")] + [x for x in right if x.startswith("n")]
+    )
+    return _labelled(node, given, [left, right], [result], mesh)
+
+
+def _convolution(node: OpNode, given: Sequence[Split], mesh: Mesh) -> Wanted:
+    """Batch and features split like a product's sides; windows are not followed."""
+    shapes = [len(node.inputs[0].shape), len(node.inputs[1].shape), len(node.outputs[0].shape)]
+    x, kernel, out = ([f"!{i}.{j}" for j in range(n)] for i, n in enumerate(shapes))
+    grouped = any(numbers(node, f"{n}_group_count", (1,))[0] > 1 for n in ("feature", "batch"))
+    x[numbers(node, "input_batch_dimension")[0]] = "b"
+    out[numbers(node, "output_batch_dimension")[0]] = "b"
+    if not grouped:
+        x[numbers(node, "input_feature_dimension")[0]] = "k"
+        kernel[numbers(node, "kernel_input_feature_dimension")[0]] = "k"
+        kernel[numbers(node, "kernel_output_feature_dimension")[0]] = "n"
+        out[numbers(node, "output_feature_dimension")[0]] = "n"
+    return _labelled(node, given, [x, kernel], [out], mesh)
+
+
+def _sized(node: OpNode, given: Sequence[Split], mesh: Mesh) -> Wanted:
+    """Slices, pads, concatenations, windows: dimensions that keep their size keep their split."""
+    shape = node.outputs[0].shape
+    labels = [f"d{i}" for i in range(len(shape))]
+    operands = [
+        [
+            label if len(spec.shape) == len(shape) and spec.shape[i] == shape[i] else f"!{i}"
+            for i, label in enumerate(labels[: len(spec.shape)])
+        ]
+        for spec in node.inputs
+    ]
+    return _labelled(node, given, operands, [labels for _ in node.outputs], mesh)
+
+
+def _gather(node: OpNode, given: Sequence[Split], mesh: Mesh) -> Wanted:
+    """Rows follow the indices; what is taken of each row follows the table."""
+    table, index, out = node.inputs[0].shape, node.inputs[1].shape, node.outputs[0].shape
+    offsets = numbers(node, "offset_dims")
+    collapsed = {*numbers(node, "collapsed_slice_dims"), *numbers(node, "operand_batching_dims")}
+    sizes = numbers(node, "slice_sizes")
+    vector = numbers(node, "index_vector_dim")[0]
+    ours = [f"!t{i}" for i in range(len(table))]
+    theirs = [f"!i{i}" for i in range(len(index))]
+    result = [f"!o{i}" for i in range(len(out))]
+    whole = [i for i in range(len(table)) if i not in collapsed]
+    for place, i in zip(offsets, whole, strict=False):
+        if sizes[i] == table[i]:
+            ours[i] = result[place] = f"w{i}"
+    rows = [i for i in range(len(out)) if i not in offsets]
+    for place, i in zip(rows, [i for i in range(len(index)) if i != vector], strict=False):
+        theirs[i] = result[place] = f"r{i}"
+    pairs = (numbers(node, "operand_batching_dims"), numbers(node, "start_indices_batching_dims"))
+    for i, j in zip(*pairs, strict=False):
+        ours[i] = theirs[j]
+    return _labelled(node, given, [ours, theirs], [result], mesh)
+
+
+def _scatter(node: OpNode, given: Sequence[Split], mesh: Mesh) -> Wanted:
+    """Rows that are added are a sum over the devices that hold them."""
+    target, index, updates = (s.shape for s in (node.inputs[0], node.inputs[1], node.inputs[-1]))
+    windows = numbers(node, "update_window_dims")
+    inserted = {*numbers(node, "inserted_window_dims"), *numbers(node, "input_batching_dims")}
+    vector = numbers(node, "index_vector_dim")[0]
+    ours = [f"!t{i}" for i in range(len(target))]
+    theirs = [f"!i{i}" for i in range(len(index))]
+    rows = [f"!u{i}" for i in range(len(updates))]
+    whole = [i for i in range(len(target)) if i not in inserted]
+    for place, i in zip(windows, whole, strict=False):
+        if updates[place] == target[i]:
+            ours[i] = rows[place] = f"w{i}"
+    places = [i for i in range(len(updates)) if i not in windows]
+    for place, i in zip(places, [i for i in range(len(index)) if i != vector], strict=False):
+        theirs[i] = rows[place] = f"r{i}"
+    pairs = (numbers(node, "input_batching_dims"), numbers(node, "scatter_indices_batching_dims"))
+    for i, j in zip(*pairs, strict=False):
+        ours[i] = theirs[j]
+    if len(node.inputs) != 3:
+        return _nothing(node, given, mesh)
+    return _labelled(node, given, [ours, theirs, rows], [ours], mesh)
+
+
+def _nothing(node: OpNode, given: Sequence[Split], mesh: Mesh) -> Wanted:
+    """Operations that work on whole tensors, or that exchange data themselves."""
+    return Wanted(
+        tuple(_whole(len(s.shape)) for s in node.inputs),
+        tuple(_whole(len(s.shape)) for s in node.outputs),
+    )
+
+
+def _as_given(node: OpNode, given: Sequence[Split], mesh: Mesh) -> Wanted:
+    """The first dimension, where it is the batch of operands and results alike."""
+    lead = next((s.shape[0] for s in node.inputs if s.shape), 0)
+    axes = next((split[0] for split in given if split and split[0]), ())
+    if not axes or not all(s.shape and s.shape[0] == lead for s in node.outputs):
+        return _nothing(node, given, mesh)
+
+    def led(shape: Sequence[int], split: Split | None) -> Split:
+        own = axes if shape and shape[0] == lead and (split is None or split[0] == axes) else ()
+        return (own, *_whole(max(0, len(shape) - 1)))[: len(shape)]
+
+    return Wanted(
+        tuple(led(s.shape, split) for s, split in zip(node.inputs, given, strict=True)),
+        tuple(led(s.shape, None) for s in node.outputs),
+    )
+
+
+_RULES: Mapping[str, Callable[[OpNode, Sequence[Split], Mesh], Wanted]] = {
+    "broadcast_in_dim": _broadcast,
+    "transpose": _transpose,
+    "reshape": _reshape,
+    "reduce": _reduce,
+    "dot_general": _dot,
+    "dot": _dot,
+    "convolution": _convolution,
+    "gather": _gather,
+    "scatter": _scatter,
+    **dict.fromkeys(
+        ("slice", "dynamic_slice", "pad", "concatenate", "reverse", "dynamic_update_slice",
+         "reduce_window", "sort", "iota"), _sized,
+    ),
+    **dict.fromkeys(
+        ("select_and_scatter", "custom_call", "rng_bit_generator", "fft", "top_k", "cholesky",
+         "triangular_solve"), _as_given,
+    ),
+    **dict.fromkeys(
+        ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute"),
+        _nothing,
+    ),
+}  # fmt: skip
+"""Operations that are not elementwise."""

@@ -1,0 +1,97 @@
+"""How XLA's backends differ in what they fuse and how they lay tensors out: data, one row each."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import permutations
+from typing import Literal
+
+from predictor.graph.ir import DTYPE_BYTES
+from predictor.hardware.device import Device
+
+_ARRAY = re.compile(r"MXU (\d+)x(\d+)")
+_LANES = 128
+_SUBLANE_BYTES = 32
+"""A tile of TPU memory is 128 lanes by 32 bytes: 8 rows of fp32, 16 of bf16."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """Fusion rules of one backend."""
+
+    name: Literal["cpu", "gpu", "tpu"]
+    multi_output: bool
+    """Whether kernels over the same elements that share inputs become one with several outputs."""
+    repeats_expensive: bool
+    """Whether transcendentals are computed again where that saves memory traffic."""
+    whole_rows: bool
+    """Whether a reduction and what uses its rows become one kernel (softmax, normalisation)."""
+    epilogue: bool
+    """Whether elementwise work that follows a matrix product is done before it is written."""
+    prologue: bool
+    """Whether conversions and the like are done while a matrix product reads."""
+    matrix_side: int | None = None
+    """Side of the systolic array that operands are padded to; None without."""
+    fp32_passes: int = 1
+    """Products in bf16 that one fp32 product at highest precision takes; 1 where fp32 is native."""
+
+    def stored_bytes(self, shape: Sequence[int], dtype: str) -> float:
+        """Bytes of a tensor in memory, tiles filled up where the backend has tiles."""
+        width = DTYPE_BYTES[dtype]
+        numel = math.prod(shape)
+        if self.matrix_side is None or numel <= 1:
+            return numel * width
+        return numel * width * _fill(tuple(shape), max(1, int(_SUBLANE_BYTES / width)))
+
+    def padded(self, size: int) -> int:
+        """A side of a matrix product as the array takes it."""
+        if self.matrix_side is None:
+            return size
+        return math.ceil(size / self.matrix_side) * self.matrix_side
+
+
+@lru_cache(maxsize=4096)
+def _fill(shape: tuple[int, ...], rows: int) -> float:
+    """Elements in memory for one that is needed: the layout whose tiles are filled best."""
+    sizes = [size for size in shape if size > 1]
+    if len(sizes) < 2:
+        return _filled(math.prod(sizes), _LANES)
+    pairs = permutations(range(len(sizes)), 2)
+    return min(_filled(sizes[i], _LANES) * _filled(sizes[j], rows) for i, j in pairs)
+
+
+def _filled(size: int, tile: int) -> float:
+    """Elements moved for one that is needed, when a side is cut into tiles."""
+    return math.ceil(size / tile) * tile / size
+
+
+CPU = Backend(
+    name="cpu", multi_output=False, repeats_expensive=False, whole_rows=False, epilogue=False,
+    prologue=False,
+)  # fmt: skip
+GPU = Backend(
+    name="gpu", multi_output=True, repeats_expensive=True, whole_rows=True, epilogue=True,
+    prologue=True,
+)  # fmt: skip
+DEFAULT_SIDE = 128
+"""Systolic array of TPUs up to v5."""
+
+
+def tpu(matrix_side: int = DEFAULT_SIDE) -> Backend:
+    """A TPU with systolic arrays of that side."""
+    return Backend(
+        name="tpu", multi_output=True, repeats_expensive=True, whole_rows=False, epilogue=True,
+        prologue=True, matrix_side=matrix_side, fp32_passes=6,
+    )  # fmt: skip
+
+
+def backend_of(device: Device) -> Backend:
+    """The backend that compiles for a device."""
+    if device.kind == "tpu":
+        found = _ARRAY.search(device.matrix_unit or "")
+        return tpu(int(found[1]) if found else DEFAULT_SIDE)
+    return CPU if device.kind == "cpu" else GPU

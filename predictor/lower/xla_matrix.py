@@ -1,0 +1,107 @@
+"""Dimensions of the products and convolutions of a StableHLO program."""
+
+from __future__ import annotations
+
+import math
+
+from predictor.cost.hlo import contracted, numbers
+from predictor.graph.ir import OpNode
+from predictor.lower.xla_backends import Backend
+
+
+def dot_dims(node: OpNode) -> dict[str, int]:
+    """`batch`, `m`, `n`, `k` of a dot: free sides of left and right, and what is summed."""
+    lhs, rhs = node.inputs[0].shape, node.inputs[1].shape
+    left_batch, right_batch = numbers(node, "lhs_batch"), numbers(node, "rhs_batch")
+    left = numbers(node, "lhs_contract", (len(lhs) - 1,))
+    right = numbers(node, "rhs_contract", (0,))
+    return {
+        "batch": math.prod(lhs[i] for i in left_batch),
+        "m": math.prod(s for i, s in enumerate(lhs) if i not in left_batch and i not in left),
+        "n": math.prod(s for i, s in enumerate(rhs) if i not in right_batch and i not in right),
+        "k": contracted(node),
+    }
+
+
+def conv_dims(node: OpNode) -> tuple[str, dict[str, int]]:
+    """Op and dimensions of a convolution, those of the forward one that it belongs to.
+
+    JAX writes the gradient of the weights as a convolution whose window is as large as the
+    forward output, with the batch summed, and that of the input with a dilated input or a
+    reversed window.
+    """
+    x, kernel, out = node.inputs[0].shape, node.inputs[1].shape, node.outputs[0].shape
+    batch = x[numbers(node, "input_batch_dimension")[0]]
+    features = x[numbers(node, "input_feature_dimension")[0]]
+    into = [x[i] for i in numbers(node, "input_spatial_dimensions")]
+    window = [kernel[i] for i in numbers(node, "kernel_spatial_dimensions")]
+    given = [out[i] for i in numbers(node, "output_spatial_dimensions")]
+    channels = out[numbers(node, "output_feature_dimension")[0]]
+    groups = numbers(node, "feature_group_count", (1,))[0]
+    shared = numbers(node, "batch_group_count", (1,))[0]
+    if _of_weights(node, window, given, shared):
+        return "conv_wgrad", _dims(
+            features, (batch, into), (channels, window), given, max(shared, groups)
+        )
+    dilated = any(d > 1 for d in numbers(node, "lhs_dilation"))
+    turned = any(numbers(node, "window_reversal")) or node.attrs.get("reversed_kernel")
+    if dilated or turned:
+        return "conv_dgrad", _dims(batch, (channels, given), (features, into), window, groups)
+    return "conv", _dims(batch, (features, into), (channels, given), window, groups)
+
+
+def _of_weights(node: OpNode, window: list[int], given: list[int], shared: int) -> bool:
+    """Whether it sums over the batch: the window is the gradient, the result a window."""
+    if shared > 1:
+        return True
+    if not window or math.prod(window) <= math.prod(given):
+        return False
+    return node.phase != "forward" or math.prod(window) > 4 * math.prod(given) > 0
+
+
+def _dims(
+    batch: int, inputs: tuple[int, list[int]], outputs: tuple[int, list[int]], window: list[int],
+    groups: int,
+) -> dict[str, int]:  # fmt: skip
+    """Names of the vocabulary; three axes fold their first two into h."""
+    (c_in, size), (c_out, places) = inputs, outputs
+    return {
+        "batch": batch, "c_in": c_in, "h_in": _h(size), "w_in": _w(size), "c_out": c_out,
+        "h_out": _h(places), "w_out": _w(places), "kh": _h(window), "kw": _w(window),
+        "groups": groups,
+    }  # fmt: skip
+
+
+def _h(sizes: list[int]) -> int:
+    return math.prod(sizes[:-1]) if len(sizes) > 1 else math.prod(sizes)
+
+
+def _w(sizes: list[int]) -> int:
+    return sizes[-1] if len(sizes) > 1 else 1
+
+
+def passes(node: OpNode, dtype: str, backend: Backend) -> tuple[str, int]:
+    """Dtype that the matrix unit takes, and how many products stand for one.
+
+    A TPU multiplies in bf16: fp32 operands once at default precision, 3 times at `HIGH` and 6 at
+    `HIGHEST` (XLA's bf16_3x and bf16_6x).
+    """
+    if backend.name != "tpu" or dtype not in ("fp32", "fp16"):
+        return dtype, 1
+    asked = node.attrs.get("precision")
+    highest = [str(p) for p in asked] if isinstance(asked, list) else []
+    if "HIGHEST" in highest:
+        return "bf16", 6
+    return "bf16", 3 if "HIGH" in highest else 1
+
+
+def padded_flops(dims: dict[str, int], flops: float, backend: Backend) -> float:
+    """Work of a product whose sides are filled up to the systolic array."""
+    if backend.matrix_side is None:
+        return flops
+    wide = [dims.get("n", dims.get("c_out", 1)), dims.get("k", dims.get("c_in", 1))]
+    if "kh" in dims:
+        wide[1] = dims["c_in"] // dims["groups"] * dims["kh"] * dims["kw"]
+        wide[0] = max(1, dims["c_out"] // dims["groups"])
+    fill = math.prod(backend.padded(s) / s for s in wide if s > 0)
+    return flops * fill

@@ -1,0 +1,134 @@
+"""Files that are no StableHLO, hostile ones, and what a user can get wrong with a JAX program."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("jax", reason="StableHLO is read with the jax extra")
+
+import jax
+import jax.numpy as jnp
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import predictor
+from predictor.errors import CaptureError, MissingExtraError, PredictorError, UnknownTargetError
+
+ADD = "stablehlo.add %x, %x : tensor<4xf32>"
+
+
+def _main(body: str, result: str = "tensor<4xf32>", argument: str = "tensor<4xf32>") -> str:
+    return f"func.func public @main(%x: {argument}) -> {result} {{\n{body}\n}}"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"", "is empty"),
+        (b"\x00\xff\xfe garbage", "neither StableHLO text nor MLIR bytecode"),
+        (b"HloModule m\nENTRY e { }", "is not StableHLO"),
+        (b"ML\xefR\x0dStableHLO_v1.0.0\x00 cut off", "is not StableHLO"),
+        (b"module { }", "holds no function"),
+        (_main("return %x : tensor<?xf32>", "tensor<?xf32>", "tensor<?xf32>"), "dynamic shape"),
+        (_main("return %x : tuple<>", "tuple<>", "tuple<>"), "values of type tuple"),
+        (_main("return %x : tensor<4xi128>", "tensor<4xi128>", "tensor<4xi128>"), "i128"),
+        ("func.func private @main(%x: tensor<4xf32>) -> tensor<4xf32>", "has no body"),
+        (
+            _main("%0 = call @main(%x) : (tensor<4xf32>) -> tensor<4xf32>\n"
+                  "return %0 : tensor<4xf32>"),
+            "calls nest more than",
+        ),
+    ],
+)  # fmt: skip
+def test_files_that_hold_no_program(tmp_path: Path, text, words):
+    file = tmp_path / "odd.mlir"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(PredictorError, match=words):
+        predictor.capture(str(file))
+
+
+def test_calls_that_double_are_cut_off(tmp_path: Path):
+    """30 functions that call the next one twice: 2^30 operations after inlining."""
+    parts = [
+        f"""func.func private @f{i}(%x: tensor<4xf32>) -> tensor<4xf32> {{
+    %a = call @f{i + 1}(%x) : (tensor<4xf32>) -> tensor<4xf32>
+    %b = call @f{i + 1}(%a) : (tensor<4xf32>) -> tensor<4xf32>
+    return %b : tensor<4xf32>
+  }}"""
+        for i in range(30)
+    ]
+    last = f"func.func private @f30(%x: tensor<4xf32>) -> tensor<4xf32> {{\n%a = {ADD}\n"
+    last += "return %a : tensor<4xf32>\n}"
+    call = "%a = call @f0(%x) : (tensor<4xf32>) -> tensor<4xf32>\nreturn %a : tensor<4xf32>"
+    file = tmp_path / "doubling.mlir"
+    file.write_text("\n".join(["module {", _main(call), *parts, last, "}"]))
+    with pytest.raises(CaptureError, match="operations after inlining"):
+        predictor.capture(str(file))
+
+
+def test_large_constants_are_not_read(tmp_path: Path):
+    """A weight that was elided when the text was written has a size all the same."""
+    body = (
+        "%w = stablehlo.constant dense_resource<__elided__> : tensor<1024x1024xf32>\n"
+        "%y = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : "
+        "(tensor<8x1024xf32>, tensor<1024x1024xf32>) -> tensor<8x1024xf32>\n"
+        "return %y : tensor<8x1024xf32>"
+    )
+    file = tmp_path / "elided.mlir"
+    file.write_text(_main(body, "tensor<8x1024xf32>", "tensor<8x1024xf32>"))
+    found = predictor.estimate(str(file), device="nvidia-t4")
+    assert found.workload.matmul_flops == 2 * 8 * 1024 * 1024
+    assert found.workload.bytes == 4 * (1024 * 1024 + 2 * 8 * 1024)
+
+
+@given(cut=st.integers(0, 400), junk=st.binary(max_size=8))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+def test_damaged_text_is_a_typed_error_or_a_program(tmp_path: Path, cut: int, junk: bytes):
+    text = _main(f"%0 = {ADD}\nreturn %0 : tensor<4xf32>").encode()
+    file = tmp_path / "damaged.mlir"
+    file.write_bytes(text[:cut] + junk + text[cut + len(junk) :])
+    try:
+        predictor.capture(str(file))
+    except PredictorError as error:
+        assert "\n" not in str(error)
+
+
+def test_bytecode_is_read_like_text(tmp_path: Path):
+    jitted = jax.jit(lambda x, w: jnp.tanh(x @ w))
+    args = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((8, 16), (16, 4))]
+    exported = jax.export.export(jitted, platforms=["tpu"])(*args)
+    file = tmp_path / "program.mlirbc"
+    file.write_bytes(exported.mlir_module_serialized)
+    ops = [n.op for n in predictor.capture(str(file)).nodes]
+    assert ops == [n.op for n in predictor.capture(exported).nodes]
+    assert ops == [n.op for n in predictor.capture(jitted, *args).nodes]
+    assert ops == [n.op for n in predictor.capture(jitted.lower(*args)).nodes]
+
+
+def test_a_program_that_cannot_be_traced_says_where():
+    def wrong(x):
+        if x.sum() > 0:
+            return x
+        return -x
+
+    with pytest.raises(CaptureError, match=r"cannot lower wrong.*test_odd_files.py.*x.sum"):
+        predictor.capture(jax.jit(wrong), jax.ShapeDtypeStruct((4,), jnp.float32))
+
+
+@pytest.mark.parametrize(
+    "option", [{"dtype": "bf16"}, {"batch": 3}, {"seq": 3}, {"recompute": True}]
+)
+def test_a_lowered_program_has_decided(option):
+    with pytest.raises(CaptureError, match="decides its own"):
+        predictor.capture(jax.jit(jnp.tanh), jax.ShapeDtypeStruct((4,), jnp.float32), **option)
+
+
+def test_missing_files_and_extras(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    with pytest.raises(UnknownTargetError, match="cannot be read"):
+        predictor.capture("nowhere.mlir")
+    file = tmp_path / "program.mlir"
+    file.write_text(_main(f"%0 = {ADD}\nreturn %0 : tensor<4xf32>"))
+    monkeypatch.setitem(sys.modules, "jaxlib.mlir", None)
+    with pytest.raises(MissingExtraError, match="jax"):
+        predictor.capture(str(file))

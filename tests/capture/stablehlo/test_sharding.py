@@ -1,0 +1,108 @@
+"""Sharding annotations, and a program of many devices as one of them runs it."""
+
+import pytest
+
+from predictor.capture.stablehlo.sharding import Mesh
+
+pytest.importorskip("jax", reason="JAX programs need the jax extra")
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+
+import predictor
+
+MESH = AbstractMesh((4, 2), ("data", "model"))
+
+
+@pytest.mark.parametrize(
+    ("text", "ways"),
+    [
+        ('#sdy.sharding<@mesh, [{"data"}, {}]>', (4, 1)),
+        ('#sdy.sharding<@mesh, [{}, {"data", "model"}]>', (1, 8)),
+        ('#sdy.sharding<@mesh, [{"model", ?}, {?}]>', (2, 1)),
+        ('#sdy.sharding<@mesh, [{"data":(1)2}, {"data":(2)2}]>', (2, 2)),
+        ("{devices=[4,1]<=[4]}", (4, 1)),
+        ("{devices=[2,4]<=[8]}", (2, 4)),
+        ("{devices=[2,1,4]<=[8] last_tile_dim_replicate}", (2, 1)),
+        ("{devices=[2,4]<=[4,2]T(1,0)}", (2, 4)),
+        ("{devices=[1,4]0,1,2,3}", (1, 4)),
+        ("{replicated}", (1, 1)),
+    ],
+)
+def test_annotations(text, ways):
+    mesh = Mesh({"mesh": {"data": 4, "model": 2}})
+    split = mesh.split(text, 2)
+    assert split is not None
+    assert tuple(mesh.count(axes) for axes in split) == ways
+
+
+def test_numbered_axes_of_one_device_order_are_the_same():
+    mesh = Mesh({})
+    rows, columns = (mesh.split(t, 2) for t in ("{devices=[4,1]<=[4]}", "{devices=[1,4]<=[4]}"))
+    assert rows[0] == columns[1]
+
+
+def _graph(run, *arguments):
+    specs = [
+        jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(MESH, PartitionSpec(*axes)))
+        for shape, axes in arguments
+    ]
+    return predictor.capture(jax.jit(run), *specs)
+
+
+def _ops(graph):
+    return [(n.op.removeprefix("stablehlo."), n.outputs[0].shape) for n in graph.nodes if n.outputs]
+
+
+def test_a_product_over_a_split_side_is_summed_over_its_devices():
+    graph = _graph(lambda x, w: x @ w, ((32, 64), ("data", "model")), ((64, 128), ("model", None)))
+    assert _ops(graph) == [("dot_general", (8, 128)), ("all_reduce", (8, 128))]
+    assert graph.nodes[0].inputs[0].shape == (8, 32)
+    assert graph.nodes[1].attrs["replica_groups"] == [1, 2]
+
+
+def test_a_weight_that_lies_in_shards_is_gathered():
+    graph = _graph(lambda x, w: x @ w, ((4096, 64), ("data",)), ((64, 128), ("data", None)))
+    assert _ops(graph) == [("all_gather", (64, 128)), ("dot_general", (1024, 128))]
+
+
+def test_splits_go_through_reshapes_and_transposes():
+    def run(x):
+        return jnp.tanh(x.reshape(8, 4, 16, 2).transpose(0, 2, 1, 3))
+
+    graph = _graph(run, ((32, 32), ("data", None)))
+    assert graph.nodes[-1].outputs[0].shape == (2, 16, 4, 2)
+    assert not [n for n in graph.nodes if "all" in n.op]
+
+
+def test_constraints_of_the_program_are_followed():
+    def run(x):
+        y = jnp.tanh(x)
+        return jnp.exp(
+            jax.lax.with_sharding_constraint(y, NamedSharding(MESH, PartitionSpec(None, "data")))
+        )
+
+    graph = _graph(run, ((32, 64), ("data", None)))
+    assert graph.nodes[-1].outputs[0].shape == (32, 16)
+    assert [n.op for n in graph.nodes if "all_to_all" in n.op]
+
+
+def test_what_a_program_fills_is_cut_like_what_it_meets():
+    graph = _graph(lambda x: x + jnp.arange(64.0), ((32, 64), ("data", "model")))
+    assert graph.nodes[-1].outputs[0].shape == (8, 32)
+
+
+def test_mapped_regions_are_taken_as_they_are():
+    def run(w, x):
+        return jax.lax.psum(jnp.tanh(x @ w), "model")
+
+    mapped = jax.shard_map(
+        run, mesh=MESH, in_specs=(PartitionSpec(None, "model"), PartitionSpec("data", None)),
+        out_specs=PartitionSpec("data", None), check_vma=False,
+    )  # fmt: skip
+    w, x = (jax.ShapeDtypeStruct(s, jnp.float32) for s in ((64, 128), (32, 64)))
+    graph = predictor.capture(jax.jit(mapped), w, x)
+    assert _ops(graph) == [
+        ("dot_general", (8, 64)), ("tanh", (8, 64)), ("all_reduce", (8, 64)),
+    ]  # fmt: skip
