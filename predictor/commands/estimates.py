@@ -10,7 +10,14 @@ import typer
 from predictor import api
 from predictor.commands import options
 from predictor.commands.later import refuse_given
-from predictor.commands.output import check_files, prints_aside, say, show, write_json
+from predictor.commands.output import (
+    check_files,
+    note_no_adapter,
+    prints_aside,
+    say,
+    show,
+    write_json,
+)
 
 
 def estimate(
@@ -51,6 +58,7 @@ def estimate(
     devices = [resolve_device(name) for name in device]  # before the capture: fail early
     network = api.load(checkpoint)
     adapters = api.adapters_of(adapter, devices, network)
+    note_no_adapter(adapter, found=bool(adapters))
     with prints_aside():
         graph = api.capture(
             target, mode=options.mode_of(train), batch=batch, seq=seq, dtype=dtype,
@@ -124,6 +132,7 @@ def compare(
             allow_opaque=allow_opaque,
             adapter=adapter,
         )
+    note_no_adapter(adapter, found=any(e.adapter is not None for e in comparison.estimates))
     if json is not None:
         write_json(comparison.to_json(), json)
     if json != "-":

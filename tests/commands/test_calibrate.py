@@ -68,3 +68,22 @@ def test_rows_are_named_by_how_they_were_timed(
     rows.write_text(text)
     assert calibrated(rows, tmp_path / "a") == 0
     assert "(1 kernel alone, device time, 2 kernels inside steps)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["estimate", "compare"])
+def test_auto_without_an_adapter_says_so(
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("PREDICTOR_ADAPTERS", str(tmp_path))
+    device = ["--device" if command == "estimate" else "--devices", "nvidia-l4"]
+    call = [command, "resnet-18", *device, "--checkpoint", "neusight-protocol-v2", "--json", "-"]
+    for asked, told in ((["--adapter", "auto"], True), ([], False)):
+        with pytest.raises(SystemExit) as stop:
+            main([*call, *asked])
+        assert stop.value.code == 0
+        said = capsys.readouterr()
+        assert ("--adapter auto: no adapter in" in said.err) is told
+        assert "adapter auto" not in said.out

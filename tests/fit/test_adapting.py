@@ -13,6 +13,7 @@ import torch
 import predictor
 from predictor import api, cli
 from predictor.calibrate.adapter import CONFIG, MAX_BYTES, WEIGHTS, Adapter, load_adapter
+from predictor.calibrate.terms import PLACE
 from predictor.errors import AdapterError, UnknownDeviceError
 from predictor.fit.adapting import fit_from_rows, readings_of, row_hashes
 from predictor.graph.ir import OpGraph
@@ -90,6 +91,20 @@ def test_a_device_slower_than_predicted_is_predicted_slower(
 
     assert width(own) < width(plain)
     assert own.step.lower_us <= own.latency_us <= own.step.upper_us
+
+
+def test_time_held_at_the_physical_floor_is_told(
+    adapter: Adapter, network: api.Predictor, program: OpGraph
+) -> None:
+    """Where a correction asks for less than the device can do, intervals have no lower side."""
+    plain = api.estimate(program, device=DEVICE, checkpoint=network, adapter=adapter)
+    assert not any("physical floor" in w for w in plain.warnings)
+    down = adapter.posterior.mean_A.copy()
+    down[adapter.posterior.active_A == PLACE["all"]] -= np.log(20.0)
+    fast = replace(adapter, posterior=replace(adapter.posterior, mean_A=down))
+    own = api.estimate(program, device=DEVICE, checkpoint=network, adapter=fast)
+    assert own.prediction.kernel_lower_us == pytest.approx(own.prediction.floor_us)
+    assert any("100% of the kernels' time is held at the physical floor" in w for w in own.warnings)
 
 
 @pytest.mark.parametrize("device", OTHERS)
