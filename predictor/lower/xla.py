@@ -55,7 +55,10 @@ def lower_xla(
                 f"no cost rule for {node.op!r}: allow opaque kernels (--allow-opaque, "
                 "allow_opaque=True), or add it to a row of predictor/lower/xla_ops.py"
             )
-    groups = [g for g in fuse(program_of(with_layouts(nodes)), backend) if not _is_counter(g)]
+    groups = [
+        g for g in fuse(program_of(with_layouts(nodes)), backend)
+        if not _is_counter(g) and not _is_empty(g)
+    ]  # fmt: skip
     kernels = [kernel_of(group, backend, allow_opaque=allow_opaque) for group in groups]
     order, folded = _unrolled([(g.root.loop, g.root.trips) for g in groups])
     placed = [_folded(kernels[i], times) for i, times in order]
@@ -109,6 +112,12 @@ def _is_counter(group: Group) -> bool:
     return group.root.kind != "library" and all(
         v.spec.numel <= 1 and v.spec.dtype in ("int64", "int32", "bool") for v in values
     )
+
+
+def _is_empty(group: Group) -> bool:
+    """Whether all that it writes has no elements: nothing is launched."""
+    values = group.writes()
+    return bool(values) and all(v.spec.numel == 0 for v in values)
 
 
 def _unrolled(places: Sequence[tuple[str, int]]) -> tuple[list[tuple[int, int]], bool]:
