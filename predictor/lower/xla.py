@@ -10,6 +10,7 @@ from predictor.cost.hlo import xla_flops
 from predictor.cost.liveness import memory_peaks
 from predictor.errors import CostRuleError
 from predictor.graph.ir import Kernel, KernelGraph, OpGraph, OpNode, TensorSpec, Workload
+from predictor.lower.eager import XLA_DIALECTS
 from predictor.lower.xla_backends import GPU, Backend
 from predictor.lower.xla_fusion import fuse
 from predictor.lower.xla_groups import Group
@@ -19,8 +20,6 @@ from predictor.lower.xla_ops import kind_of
 from predictor.lower.xla_program import program_of
 from predictor.lower.xla_torch import hlo_nodes
 
-PREFIXES: tuple[str, ...] = ("stablehlo.", "chlo.", "mhlo.", "sdy.")
-"""Dialects of programs that XLA compiles."""
 PYTORCH_XLA = "torch_xla"
 """`Software.framework` of a PyTorch program that XLA compiles."""
 MOST_KERNELS = 50_000
@@ -29,7 +28,7 @@ MOST_KERNELS = 50_000
 
 def is_xla(graph: OpGraph) -> bool:
     """Whether a captured program is one that XLA compiles."""
-    return any(node.op.startswith(PREFIXES) for node in graph.nodes[:1])
+    return any(node.op.startswith(XLA_DIALECTS) for node in graph.nodes[:1])
 
 
 def lower_xla(
