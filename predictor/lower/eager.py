@@ -14,7 +14,6 @@ from predictor.lower.aten_table import MAYBE_COPY, find, launches_nothing, packe
 from predictor.lower.draft import Draft, arithmetic_dtype, touched
 from predictor.lower.streaming_readers import pointwise
 
-
 XLA_DIALECTS: tuple[str, ...] = ("stablehlo.", "chlo.", "mhlo.", "sdy.")
 """Dialects of programs that XLA compiles (`predictor.lower.xla`)."""
 
