@@ -14,6 +14,9 @@ from predictor.lower.aten_table import MAYBE_COPY, find, launches_nothing, packe
 from predictor.lower.draft import Draft, arithmetic_dtype, touched
 from predictor.lower.streaming_readers import pointwise
 
+XLA_DIALECTS: tuple[str, ...] = ("stablehlo.", "chlo.", "mhlo.", "sdy.")
+"""Dialects of programs that XLA compiles (`predictor.lower.xla`)."""
+
 
 def lower_eager(graph: OpGraph, *, allow_opaque: bool = False) -> KernelGraph:
     """Kernels that eager PyTorch launches for a captured program, in stream order.
@@ -27,8 +30,14 @@ def lower_eager(graph: OpGraph, *, allow_opaque: bool = False) -> KernelGraph:
         allow_opaque: lower a call without a rule to an `opaque` kernel instead of raising.
 
     Raises:
-        CostRuleError: a call computes something and the table has no row for it.
+        CostRuleError: a call computes something and the table has no row for it, or the program
+            is one that XLA compiles.
     """
+    if graph.nodes and graph.nodes[0].op.startswith(XLA_DIALECTS):
+        raise CostRuleError(
+            f"{graph.workload.name} is a StableHLO program, which no framework runs call by call: "
+            "estimate and compare take it; to measure, pass the PyTorch program"
+        )
     stream = _Stream()
     host_ops: dict[str, int] = {}
     for node in graph.nodes:

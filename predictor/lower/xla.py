@@ -10,6 +10,7 @@ from predictor.cost.hlo import xla_flops
 from predictor.cost.liveness import memory_peaks
 from predictor.errors import CostRuleError
 from predictor.graph.ir import Kernel, KernelGraph, OpGraph, OpNode, TensorSpec, Workload
+from predictor.lower.eager import XLA_DIALECTS
 from predictor.lower.xla_backends import GPU, Backend
 from predictor.lower.xla_fusion import fuse
 from predictor.lower.xla_groups import Group
@@ -19,8 +20,6 @@ from predictor.lower.xla_ops import kind_of
 from predictor.lower.xla_program import program_of
 from predictor.lower.xla_torch import hlo_nodes
 
-PREFIXES: tuple[str, ...] = ("stablehlo.", "chlo.", "mhlo.", "sdy.")
-"""Dialects of programs that XLA compiles."""
 PYTORCH_XLA = "torch_xla"
 """`Software.framework` of a PyTorch program that XLA compiles."""
 MOST_KERNELS = 50_000
@@ -29,7 +28,7 @@ MOST_KERNELS = 50_000
 
 def is_xla(graph: OpGraph) -> bool:
     """Whether a captured program is one that XLA compiles."""
-    return any(node.op.startswith(PREFIXES) for node in graph.nodes[:1])
+    return any(node.op.startswith(XLA_DIALECTS) for node in graph.nodes[:1])
 
 
 def lower_xla(
@@ -55,7 +54,10 @@ def lower_xla(
                 f"no cost rule for {node.op!r}: allow opaque kernels (--allow-opaque, "
                 "allow_opaque=True), or add it to a row of predictor/lower/xla_ops.py"
             )
-    groups = [g for g in fuse(program_of(with_layouts(nodes)), backend) if not _is_counter(g)]
+    groups = [
+        g for g in fuse(program_of(with_layouts(nodes)), backend)
+        if not _is_counter(g) and not _is_empty(g)
+    ]  # fmt: skip
     kernels = [kernel_of(group, backend, allow_opaque=allow_opaque) for group in groups]
     order, folded = _unrolled([(g.root.loop, g.root.trips) for g in groups])
     placed = [_folded(kernels[i], times) for i, times in order]
@@ -109,6 +111,12 @@ def _is_counter(group: Group) -> bool:
     return group.root.kind != "library" and all(
         v.spec.numel <= 1 and v.spec.dtype in ("int64", "int32", "bool") for v in values
     )
+
+
+def _is_empty(group: Group) -> bool:
+    """Whether all that it writes has no elements: nothing is launched."""
+    values = group.writes()
+    return bool(values) and all(v.spec.numel == 0 for v in values)
 
 
 def _unrolled(places: Sequence[tuple[str, int]]) -> tuple[list[tuple[int, int]], bool]:

@@ -68,6 +68,8 @@ def _described(group: Group, lead: Hlo, traffic: Traffic, *, allow_opaque: bool)
         return held, dict(dims)
     if lead.kind == "dot":
         dims = dot_dims(lead.node)
+        if dims["k"] == 0:  # a sum of nothing
+            return "fill", {"numel": max(1, lead.numel), "inputs": 0, "outputs": 1}
         return ("bmm" if dims["batch"] > 1 else "matmul"), dims
     if lead.kind == "conv":
         return conv_dims(lead.node)

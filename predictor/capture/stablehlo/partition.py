@@ -66,6 +66,9 @@ class _Cutter:
             self.split[spec.storage_id, spec.shape] = split
             if any(split):
                 self.shard_of.setdefault(spec.shape, split)
+            if any(split[1:]):  # one layer of parameters that a scan stacks
+                self.shard_of.setdefault(spec.shape[1:], split[1:])
+                self.shard_of.setdefault((1, *spec.shape[1:]), ((), *split[1:]))
 
     def local(self, spec: TensorSpec, split: Split) -> TensorSpec:
         """A tensor as one device holds it."""

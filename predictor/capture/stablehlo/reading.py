@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from predictor.capture.failures import first_line
 from predictor.capture.stablehlo.attributes import READINGS
 from predictor.capture.stablehlo.records import (
@@ -25,6 +27,9 @@ PORTABLE = b"StableHLO"
 """Producer that portable artifacts (`jax.export`) carry in their head."""
 MAX_DEPTH = 200
 """Regions inside each other; no front end comes near, a hostile file does."""
+MAX_BRACKETS = 1000
+MAX_ELEMENTS = 2**48
+"""Elements of a tensor; a thousand times what any device holds."""
 ELEMENT_TYPES: Mapping[str, str] = {
     "f64": "fp64", "f32": "fp32", "tf32": "fp32", "f16": "fp16", "bf16": "bf16", "i1": "bool",
     "i64": "int64", "ui64": "int64", "i32": "int32", "ui32": "int32", "i16": "int16",
@@ -83,7 +88,9 @@ def read_program(data: bytes | str, *, name: str) -> Module:
         elif raw.startswith(BYTECODE):
             module = ir.Module.parse(raw, context)
         else:
-            module = ir.Module.parse(raw.decode(), context)
+            text = raw.decode()
+            _check_depth(raw, name)
+            module = ir.Module.parse(text, context)
     except UnicodeDecodeError:
         raise CaptureError(
             f"{name} is neither StableHLO text nor MLIR bytecode: write it with "
@@ -95,6 +102,20 @@ def read_program(data: bytes | str, *, name: str) -> Module:
             "`lowered.as_text()` or jax.export"
         ) from None
     return module_records(module, name=name)
+
+
+def _check_depth(raw: bytes, name: str) -> None:
+    """Refuse brackets so deep inside each other that the parser's own stack would run over."""
+    data = np.frombuffer(raw, dtype=np.uint8)
+    steps = np.zeros(len(data), dtype=np.int8)
+    for opening, closing in (b"{}", b"()", b"[]"):
+        steps += (data == opening).astype(np.int8) - (data == closing).astype(np.int8)
+    deepest = int(np.cumsum(steps, dtype=np.int64).max(initial=0))
+    if deepest > MAX_BRACKETS:
+        raise CaptureError(
+            f"{name}: brackets nest {deepest:,} deep, {MAX_BRACKETS} are allowed: no front end "
+            "writes such a program"
+        )
 
 
 def _reason(error: BaseException) -> str:
@@ -231,7 +252,13 @@ class _Reader:
                 f"{self.name} has a dynamic shape, {text[:80]}: give every size when the program "
                 "is lowered (jax.export with plain shapes)"
             )
-        return TensorType(tuple(kind.shape), self.dtype(str(kind.element_type)))
+        found = TensorType(tuple(kind.shape), self.dtype(str(kind.element_type)))
+        if found.numel > MAX_ELEMENTS:
+            raise CaptureError(
+                f"{self.name} has a tensor of {found.numel:.3g} elements, {text[:80]}: no device "
+                "holds it; check the sizes that the program was lowered with"
+            )
+        return found
 
     def dtype(self, element: str) -> str:
         known = ELEMENT_TYPES.get(element)

@@ -140,24 +140,21 @@ def _reshape(node: OpNode, given: Sequence[Split], mesh: Mesh) -> Wanted:
     """A dimension keeps its split where it is the first of the ones that it becomes or joins."""
     source, target = node.inputs[0].shape, node.outputs[0].shape
     left, right = [f"!a{i}" for i in range(len(source))], [f"!b{i}" for i in range(len(target))]
-    i = j = group = 0
-    while i < len(source) and j < len(target):
-        a, b = source[i], target[j]
-        first, second = i, j
+    ours = [i for i, size in enumerate(source) if size != 1]
+    theirs = [j for j, size in enumerate(target) if size != 1]
+    while ours and theirs:
+        first, second = ours.pop(0), theirs.pop(0)
+        a, b = source[first], target[second]
+        ways = max(1, mesh.count(given[0][first]))
+        if a % ways == 0 and b % ways == 0:
+            left[first] = right[second] = f"g{first}"
         while a != b:
-            if a < b and i + 1 < len(source):
-                i += 1
-                a *= source[i]
-            elif b < a and j + 1 < len(target):
-                j += 1
-                b *= target[j]
+            if a < b and ours:
+                a *= source[ours.pop(0)]
+            elif b < a and theirs:
+                b *= target[theirs.pop(0)]
             else:
                 break
-        ways = mesh.count(given[0][first])
-        if target[second] % max(1, ways) == 0 and source[first] % max(1, ways) == 0:
-            left[first] = right[second] = f"g{group}"
-        group += 1
-        i, j = i + 1, j + 1
     return _labelled(node, given, [left], [right], mesh)
 
 

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 import predictor
+from predictor.errors import CostRuleError
 from predictor.graph.serialize import load_graph, save_graph
+from predictor.lower.eager import lower_eager
 from predictor.lower.xla import lower_xla
 from predictor.lower.xla_backends import CPU, tpu
 
@@ -85,3 +87,9 @@ def test_random_numbers_sorting_and_sums_have_kernels():
         )
         ops = {k.op for k in lower_xla(graph, CPU if device is None else tpu(device)).kernels}
         assert {"sort", "scan", "fft"} <= ops
+
+
+def test_a_lowered_program_is_not_taken_for_eager_calls():
+    graph = predictor.capture(jax.jit(_mlp), *_arguments())
+    with pytest.raises(CostRuleError, match="which no framework runs call by call"):
+        lower_eager(graph, allow_opaque=True)

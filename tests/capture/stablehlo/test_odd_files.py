@@ -33,6 +33,9 @@ def _main(body: str, result: str = "tensor<4xf32>", argument: str = "tensor<4xf3
         (_main("return %x : tensor<?xf32>", "tensor<?xf32>", "tensor<?xf32>"), "dynamic shape"),
         (_main("return %x : tuple<>", "tuple<>", "tuple<>"), "values of type tuple"),
         (_main("return %x : tensor<4xi128>", "tensor<4xi128>", "tensor<4xi128>"), "i128"),
+        ("module {" * 5000 + "}" * 5000, "brackets nest"),
+        (_main("return %x : tensor<9000000000x9000000000xf32>", "tensor<9000000000x9000000000xf32>",
+               "tensor<9000000000x9000000000xf32>"), "no device holds it"),
         ("func.func private @main(%x: tensor<4xf32>) -> tensor<4xf32>", "has no body"),
         (
             _main("%0 = call @main(%x) : (tensor<4xf32>) -> tensor<4xf32>\n"
@@ -132,3 +135,16 @@ def test_missing_files_and_extras(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setitem(sys.modules, "jaxlib.mlir", None)
     with pytest.raises(MissingExtraError, match="jax"):
         predictor.capture(str(file))
+
+
+@pytest.mark.parametrize(("rows", "summed", "kernels"), [(0, 8, 0), (8, 0, 1)])
+def test_tensors_without_elements(tmp_path: Path, rows: int, summed: int, kernels: int):
+    x, w, y = f"tensor<{rows}x{summed}xf32>", f"tensor<{summed}x4xf32>", f"tensor<{rows}x4xf32>"
+    file = tmp_path / "empty.mlir"
+    file.write_text(
+        f"func.func public @main(%x: {x}, %w: {w}) -> {y} {{\n"
+        f"%y = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : ({x}, {w}) -> {y}\n"
+        f"return %y : {y}\n}}"
+    )
+    found = predictor.estimate(str(file), device="nvidia-t4")
+    assert (found.workload.kernels, found.workload.flops) == (kernels, 0)

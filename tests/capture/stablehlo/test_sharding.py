@@ -76,6 +76,18 @@ def test_splits_go_through_reshapes_and_transposes():
     assert not [n for n in graph.nodes if "all" in n.op]
 
 
+def test_stacked_layers_gather_and_reduce_every_iteration():
+    def loss(p, x):
+        return jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, p)[0].sum()
+
+    graph = _graph(jax.grad(loss), ((5, 64, 64), (None, "data")), ((4096, 64), ("data",)))
+    exchanged = {
+        n.op: n.attrs.get("trips") for n in graph.nodes if n.op.endswith(("gather", "scatter"))
+    }
+    assert exchanged == {"stablehlo.all_gather": 5, "stablehlo.reduce_scatter": 5}
+    assert graph.workload.parameters == 5 * 16 * 64
+
+
 def test_constraints_of_the_program_are_followed():
     def run(x):
         y = jnp.tanh(x)
