@@ -12,12 +12,23 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from predictor.checkpoint import DEFAULT_CHECKPOINT, Release, load_release
 from predictor.errors import AdapterError, UnknownDeviceError, UnsupportedPrecision
-from predictor.graph.ir import KernelGraph, OpGraph, autocast_of
+from predictor.graph.ir import KernelGraph, OpGraph
 from predictor.hardware.device import Device, Software
 from predictor.program import Loss, Mode, Target, capture
+from predictor.runtime import (
+    Runtime,
+    compile_mode,
+    context_of,
+    kernels_key,
+    lighter_of,
+    lowered,
+    platform_of,
+    runtime_of,
+)
 
 if TYPE_CHECKING:
     from predictor.calibrate.adapter import Adapter
+    from predictor.features.compiled import CompiledGraphs, CompileMode
     from predictor.nn.prediction import Prediction
     from predictor.report.comparison import Comparison
     from predictor.report.estimate import Estimate
@@ -72,6 +83,8 @@ def estimate(
     checkpoint: Checkpoint = DEFAULT_CHECKPOINT,
     software: Software | None = None,
     matmul_tf32: bool | None = None,
+    runtime: Runtime | None = None,
+    compile: bool | CompileMode = False,
     allow_opaque: bool = False,
     adapter: str | Path | Adapter | None = None,
 ) -> Estimate:
@@ -93,6 +106,11 @@ def estimate(
         checkpoint: shipped name, folder, or what `load` gave.
         software: context of the run; PyTorch's defaults when not given.
         matmul_tf32: whether fp32 matrix products may use TF32 (PyTorch's default: no).
+        runtime: what runs the program: `pytorch`, which launches a kernel or more a call, or
+            `fused`, an inference runtime as TensorRT or ONNX Runtime. When not given, `fused` for
+            ONNX models and `pytorch` for all others.
+        compile: the program runs under `torch.compile`; `reduce-overhead` for that mode, which
+            replays CUDA graphs. The checkpoint says which kernels that gives (docs/compiled.md).
         allow_opaque: take a call without a cost rule as an opaque kernel (its memory traffic, with
             a wide interval) instead of raising `CostRuleError`.
         adapter: folder that `predictor calibrate` wrote, the loaded `Adapter`, or `auto`: the
@@ -115,12 +133,19 @@ def estimate(
     network = load(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
     graph = capture(
         target, inputs, *more, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch, seq=seq,
-        loss=loss, recompute=recompute, dims=dims, platform=_platform(target, found),
+        loss=loss, recompute=recompute, dims=dims, platform=platform_of(target, found),
     )  # fmt: skip
-    context = _software(graph, software, matmul_tf32)
-    kernels = _lower(graph, found, context, allow_opaque=allow_opaque)
+    runtime = runtime_of(graph, runtime)
+    context = context_of(graph, software, matmul_tf32, runtime)
     own = adapters_of(adapter, [found], network)
-    return _estimate(graph, kernels, found, network, context, own.get(found.id))
+    if compile:
+        how = compile_mode(graph, compile, runtime)
+        return _compiled(
+            graph, found, network, context, own.get(found.id), how, allow_opaque=allow_opaque
+        )
+    kernels = lowered(graph, found, context, runtime, allow_opaque=allow_opaque)
+    lighter = lighter_of(graph, found, context, runtime, allow_opaque=allow_opaque)
+    return _estimate(graph, kernels, found, network, context, own.get(found.id), lighter)
 
 
 def compare(
@@ -139,6 +164,8 @@ def compare(
     checkpoint: Checkpoint = DEFAULT_CHECKPOINT,
     software: Software | None = None,
     matmul_tf32: bool | None = None,
+    runtime: Runtime | None = None,
+    compile: bool | CompileMode = False,
     allow_opaque: bool = False,
     adapter: str | Path | Adapter | None = None,
 ) -> Comparison:
@@ -159,21 +186,37 @@ def compare(
     network = load(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
     graph = capture(
         target, inputs, *more, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch, seq=seq,
-        loss=loss, recompute=recompute, dims=dims, platform=_platform(target, found[0]),
+        loss=loss, recompute=recompute, dims=dims, platform=platform_of(target, found[0]),
     )  # fmt: skip
-    context = _software(graph, software, matmul_tf32)
+    runtime = runtime_of(graph, runtime)
+    context = context_of(graph, software, matmul_tf32, runtime)
     own = adapters_of(adapter, found, network)
-    lowered: dict[Hashable, KernelGraph] = {}
+    if compile:
+        how = compile_mode(graph, compile, runtime)
+
+        def one(device: Device) -> Estimate:
+            return _compiled(
+                graph, device, network, context, own.get(device.id), how,
+                allow_opaque=allow_opaque,
+            )  # fmt: skip
+    else:
+        known: dict[Hashable, tuple[KernelGraph, KernelGraph | None]] = {}
+
+        def one(device: Device) -> Estimate:
+            key = kernels_key(graph, device, context)
+            if key not in known:
+                known[key] = (
+                    lowered(graph, device, context, runtime, allow_opaque=allow_opaque),
+                    lighter_of(graph, device, context, runtime, allow_opaque=allow_opaque),
+                )
+            kernels, lighter = known[key]
+            own_of = own.get(device.id)
+            return _estimate(graph, kernels, device, network, context, own_of, lighter)
+
     estimates, refused = [], {}
     for device in found:
         try:
-            key = _lowered_for(graph, device, context)
-            if key not in lowered:
-                lowered[key] = _lower(graph, device, context, allow_opaque=allow_opaque)
-            kernels = lowered[key]
-            estimates.append(
-                _estimate(graph, kernels, device, network, context, own.get(device.id))
-            )
+            estimates.append(one(device))
         except UnsupportedPrecision as error:
             refused[device.id] = str(error)
     return Comparison(target=graph.workload.name, estimates=tuple(estimates), refused=refused)
@@ -219,38 +262,30 @@ def _build(release: Release) -> Predictor:
     return load_predictor(release)
 
 
-def _platform(target: Target, device: Device) -> str | None:
-    """What a jitted JAX function is lowered for; None for other targets."""
-    from predictor.capture.stablehlo.recognise import PLATFORMS, is_jax_program
+def _compiled(
+    graph: OpGraph,
+    device: Device,
+    network: Predictor,
+    software: Software,
+    adapter: Adapter | None,
+    mode: CompileMode,
+    *,
+    allow_opaque: bool,
+) -> Estimate:
+    """The estimate of a program under `torch.compile`, with the kernels that the network knows."""
+    from predictor.features.compiled import compiled_program
 
-    return PLATFORMS.get(device.kind) if is_jax_program(target) else None
-
-
-def _by_xla(graph: OpGraph, software: Software) -> bool:
-    """Whether XLA compiles a program: a JAX one always, a PyTorch one under PyTorch/XLA."""
-    from predictor.lower.xla import PYTORCH_XLA, is_xla
-
-    return is_xla(graph) or software.framework == PYTORCH_XLA
-
-
-def _lowered_for(graph: OpGraph, device: Device, software: Software) -> Hashable:
-    """What a program's kernels depend on besides the program."""
-    from predictor.lower.xla_backends import backend_of
-
-    return backend_of(device) if _by_xla(graph, software) else None
-
-
-def _lower(
-    graph: OpGraph, device: Device, software: Software, *, allow_opaque: bool
-) -> KernelGraph:
-    """Kernels of a program: eager PyTorch's, or XLA's for the kind of device."""
-    from predictor.lower.eager import lower_eager
-    from predictor.lower.xla import lower_xla
-    from predictor.lower.xla_backends import backend_of
-
-    if _by_xla(graph, software):
-        return lower_xla(graph, backend_of(device), allow_opaque=allow_opaque)
-    return lower_eager(graph, allow_opaque=allow_opaque)
+    graphs: CompiledGraphs = getattr(network, "compiled_graphs", "eager")
+    programs = [graph] if graph.lighter is None else [graph, graph.lighter]
+    found = [
+        compiled_program(one, device, graphs=graphs, mode=mode, allow_opaque=allow_opaque)
+        for one in programs
+    ]
+    context = replace(software, mode="compiled")
+    if found[0].channels_last:
+        context = replace(context, memory_format="channels_last")
+    lighter = found[1].kernels if len(found) > 1 else None
+    return _estimate(graph, found[0].kernels, device, network, context, adapter, lighter)
 
 
 def _estimate(
@@ -260,6 +295,7 @@ def _estimate(
     network: Predictor,
     software: Software,
     adapter: Adapter | None,
+    lighter: KernelGraph | None,
 ) -> Estimate:
     from predictor.calibrate.adapted import adapted
     from predictor.cost.memory import memory_report
@@ -268,7 +304,7 @@ def _estimate(
 
     key = _key_of(network)
     speaks = network if adapter is None else adapted(network, adapter, key or "")
-    return assemble(
+    estimate = assemble(
         kernels,
         speaks.predict(kernels, device, software),
         target=graph.workload.name,
@@ -286,14 +322,8 @@ def _estimate(
         },
     )
 
-
-def _software(graph: OpGraph, software: Software | None, matmul_tf32: bool | None) -> Software:
-    """The context of the run: autocast comes from what was captured, XLA's defaults with it."""
-    from predictor.lower.xla import is_xla
-
-    if software is None and is_xla(graph):
-        software = Software(
-            framework="jax", mode="compiled", matmul_tf32=True, memory_format="channels_last"
-        )
-    context = replace(software or Software(), amp=autocast_of(graph.workload.dtype))
-    return context if matmul_tf32 is None else replace(context, matmul_tf32=matmul_tf32)
+    if lighter is None:
+        return estimate
+    least = speaks.predict(lighter, device, software).step
+    step = replace(estimate.step, lower_us=min(estimate.step.lower_us, least.lower_us))
+    return replace(estimate, step=step)

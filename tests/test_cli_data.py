@@ -21,6 +21,8 @@ REPORT: dict[str, object] = {"suite": "neusight", "groups": [{"n": 2, "mape": fl
 class Evaluation:
     """What an evaluation offers the command line."""
 
+    adapter: str | None = None
+
     def to_json(self) -> dict[str, object]:
         """A report with an absent figure."""
         return REPORT

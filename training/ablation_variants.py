@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -10,10 +10,13 @@ import torch
 
 from predictor.features.columns import COLUMNS
 from predictor.features.context import NAMES as CONTEXT_NAMES
+from predictor.features.issue import ISSUE_COLUMNS
 from predictor.features.library import LIBRARY_COLUMNS
 from predictor.features.serving import SERVING_COLUMNS
+from predictor.features.streaming import STREAMING_COLUMNS
 from predictor.fit.fitting import FitData
 from predictor.fit.model_samples import ModelSamples
+from predictor.fit.recipe import NetworkRecipe
 from predictor.fit.samples import KernelSamples
 from predictor.fit.step_samples import StepSamples
 from predictor.fit.validation import HeldSamples
@@ -38,11 +41,19 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "compiled", "channels_last", "release", "scripted_attention", *CONTEXT_NAMES,
     ),
     "library and serving": (*LIBRARY_COLUMNS, *SERVING_COLUMNS),
+    "issue": ISSUE_COLUMNS,
+    "streaming": STREAMING_COLUMNS,
     "roofline columns": ("log_base_us", "log_compute_over_memory"),
 }  # fmt: skip
 """Columns of a mechanism, left out together."""
 CONSTANT_US = 300.0
 """Base of every kernel without physics: in the middle of the times, on a logarithmic scale."""
+RECIPE = "recipe"
+ALONE = "each device alone"
+TOGETHER_SHAPES = "all devices, shapes unseen"
+ALONE_SHAPES = f"{ALONE}, shapes unseen"
+PAIRS: tuple[tuple[str, str], ...] = ((RECIPE, ALONE), (TOGETHER_SHAPES, ALONE_SHAPES))
+"""Networks of all devices, and of each by itself, that are judged on the same rows."""
 WIDE = 10.0
 """What the ratio to a constant may be: 14 ns to 7 s, the largest that a recipe allows."""
 BASES: tuple[str, ...] = ("base_us_N", "base_us_C")
@@ -64,25 +75,66 @@ class Variant:
     """Whether the network learns a ratio to the roofline, or one to a constant."""
     single_device: bool = False
     """Whether each device has a network of its own."""
+    shapes: bool = False
+    """Whether shapes and model families of known devices judge it, where the split's development
+    holds devices out: a device alone says nothing of another."""
 
 
-def variants(layers: int, correction: float) -> tuple[Variant, ...]:
-    """All ablations of a recipe with so many message-passing layers and such a correction."""
-    other = {"network.message_layers": "0" if layers else "2"}
-    factor = {"network.correction": "0" if correction else "0.3"}
+def variants(
+    network: NetworkRecipe, *, seeds: int = 1, both: bool = True, devices_held: bool = False
+) -> tuple[Variant, ...]:
+    """All ablations of a recipe.
+
+    Args:
+        network: of the recipe.
+        seeds: how many; from the second on, each is a line of its own.
+        both: whether the rows hold kernels and steps, so that one can do without the other.
+        devices_held: whether the development part holds devices out.
+    """
+    other = {"network.message_layers": "0" if network.message_layers else "2"}
+    factor = {"network.correction": "0" if network.correction else "0.3"}
     kernels = {"loss.step": "0", "loss.model": "0"}
     steps = {"loss.kernel": "0", "loss.op": "0", "loss.backward_ratio": "0"}
+    priors = [name for name in ("tiled_prior", "streamed_prior") if getattr(network, name)]
     constant = {"network.ratio_limit": str(WIDE), "network.tiled_prior": "false"}
+    if network.streamed_prior:
+        constant["network.streamed_prior"] = "false"
+    alone = (Variant(name=ALONE, single_device=True),)
+    if devices_held:
+        alone = (
+            Variant(name=TOGETHER_SHAPES, shapes=True),
+            Variant(name=ALONE_SHAPES, shapes=True, single_device=True),
+        )
+    read = [name for name, group in GROUPS.items() if not set(group) <= set(network.unread)]
     return (
-        Variant(name="recipe"),
-        Variant(name="message passing " + ("off" if layers else "on"), overrides=other),
-        Variant(name="correction " + ("off" if correction else "on"), overrides=factor),
-        Variant(name="kernels only", overrides=kernels),
-        Variant(name="steps only", overrides=steps),
-        Variant(name="each device alone", single_device=True),
+        Variant(name=RECIPE),
+        *(Variant(name=f"seed {i}", overrides={"seed": str(i)}) for i in range(1, seeds)),
+        Variant(
+            name="message passing " + ("off" if network.message_layers else "on"), overrides=other
+        ),
+        Variant(name="correction " + ("off" if network.correction else "on"), overrides=factor),
+        *((Variant(name="kernels only", overrides=kernels),) if both else ()),
+        *((Variant(name="steps only", overrides=steps),) if both else ()),
+        *alone,
         Variant(name="no physics residual", overrides=constant, physics=False),
-        *(Variant(name=f"without {group}", without=(group,)) for group in GROUPS),
+        *(
+            Variant(name=f"no {name.replace('_', ' ')}", overrides={f"network.{name}": "false"})
+            for name in priors
+        ),
+        *(Variant(name=f"without {group}", without=(group,)) for group in read),
     )
+
+
+def varies(data: FitData, groups: Sequence[str], unread: Sequence[str] = ()) -> bool:
+    """Whether any column of the groups that is read differs between the kernels that train."""
+    names = [name for group in groups for name in GROUPS[group] if name not in unread]
+    away = [COLUMNS.index(name) for name in names]
+    for samples in (data.kernels, data.steps, data.ratios, data.models):
+        for name in FEATURES:
+            x = getattr(samples, name, None)
+            if x is not None and len(x) and bool((x[:, away] != x[0, away]).any()):
+                return True
+    return False
 
 
 def of_variant(samples: Samples, variant: Variant) -> Samples:

@@ -17,8 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-from ablation_variants import Variant, held_of, training_of, variants
+from ablation_page import errors_of, page
+from ablation_variants import Variant, held_of, training_of, variants, varies
 
 from predictor.atomic import replacing_folder, write_text
 from predictor.errors import PredictorError, RecipeError
@@ -28,28 +28,17 @@ from predictor.fit.fitting import FitData
 from predictor.fit.recipe import Recipe, load_recipe
 from predictor.fit.scoring import score_kernels, score_models, score_steps
 from predictor.fit.splits import device_split
-from predictor.fit.validation import DevelopmentFold, HeldSamples, development_folds
+from predictor.fit.validation import (
+    DevelopmentFold,
+    HeldSamples,
+    development_folds,
+    shape_folds,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from predictor.nn.kernel_model import KernelModel
-
-INTRODUCTION = """# Ablations
-
-Made by `python training/ablations.py RECIPE... --data DIR --out docs/ablations.md`; nothing here is
-written by hand. Each line trains the recipe with one thing changed and is judged on rows of the
-development part of its split: families, shapes or devices never trained on. Mean absolute
-percentage errors; behind a figure its difference from the recipe's, in points. One seed:
-differences below half a point say nothing.
-
-- *kernels only*, *steps only*: the loss terms of whole steps, or of single kernels, have weight 0.
-- *each device alone*: a network for every device, of its rows only. A device that is better alone
-  suffers from the others (negative transfer).
-- *no physics residual*: the network learns time over a constant in place of time over roofline.
-- *without ...*: the columns of a group are 0 in training and in scoring.
-"""
-
 
 Drawn = dict[tuple[str, frozenset[str], int], tuple[FitData, HeldSamples]]
 """Samples of a fold, its devices, and so many message-passing layers: variants share them."""
@@ -64,13 +53,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--runs", required=True, type=Path, help="rows of finished runs")
     parser.add_argument("--share", type=float, default=1.0, help="of the step rows, by their ids")
     parser.add_argument("--only", default="", help="variants, by comma; all when not given")
+    parser.add_argument("--seeds", type=int, default=1, help="of the recipe, a line each")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     args = parser.parse_args(arguments)
     settings = dict(text.split("=", 1) for text in args.set)
     try:
         for path in args.recipes:
             wanted = {name.strip() for name in args.only.split(",") if name.strip()}
-            _run(path, args.data, args.runs / path.stem, args.share, wanted, settings)
+            runs = args.runs / path.stem
+            _run(path, args.data, runs, args.share, wanted, settings, args.seeds)
         write_text(args.out, page(args.runs))
     except PredictorError as error:
         sys.stderr.write(f"error: {error}\n")
@@ -80,16 +71,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(
     path: Path, data_dirs: Sequence[Path], runs: Path, share: float, wanted: set[str],
-    settings: Mapping[str, str],
+    settings: Mapping[str, str], seeds: int,
 ) -> None:  # fmt: skip
     """Rows of every variant of a recipe; those that are there are kept."""
     recipe = load_recipe(path, settings)
     data = load_data(recipe, data_dirs)
     split = device_split(recipe.split, devices_of(data))
     folds = [_sampled(fold, share) for fold in development_folds(data, recipe, split)]
-    found = _wanted(variants(recipe.network.message_layers, recipe.network.correction), wanted)
+    held_out = not any(_shared_devices(fold) for fold in folds)
+    by_shape = shape_folds(data, recipe, split) if held_out else ()
+    every = variants(
+        recipe.network, seeds=seeds, both=bool(len(data.kernels) and len(data.steps)),
+        devices_held=bool(by_shape),
+    )  # fmt: skip
     drawn: Drawn = {}
-    for variant in found:
+    for variant in _wanted(every, wanted):
         place = runs / variant.name.replace(" ", "-")
         changed = load_recipe(path, {**settings, **variant.overrides})
         facts = {
@@ -99,12 +95,24 @@ def _run(
         if place.is_dir():
             _check_same(place, facts)
             continue
-        rows = _concat([_fold_rows(changed, variant, fold, drawn) for fold in folds])
+        if variant.without and not varies(
+            _drawn(changed, folds[0], drawn)[0], variant.without, recipe.network.unread
+        ):
+            sys.stdout.write(f"{path.stem}: {variant.name}: left out, its columns never differ\n")
+            continue
+        judging = [_sampled(fold, share) for fold in by_shape] if variant.shapes else folds
+        rows = _concat([_fold_rows(changed, variant, fold, drawn) for fold in judging])
         with replacing_folder(place) as fresh:
             rows.to_parquet(fresh / "rows.parquet")
             write_text(fresh / "facts.json", json.dumps(facts))
-        sys.stdout.write(f"{path.stem}: {variant.name}: {_errors(rows)}\n")
+        sys.stdout.write(f"{path.stem}: {variant.name}: {errors_of(rows)}\n")
         sys.stdout.flush()
+
+
+def _shared_devices(fold: DevelopmentFold) -> bool:
+    """Whether devices that train judge as well."""
+    judging = {*fold.held.kernels["device"], *fold.held.steps["device"]} & fold.held_devices
+    return bool(judging & fold.devices)
 
 
 def _wanted(found: Sequence[Variant], names: set[str]) -> list[Variant]:
@@ -151,14 +159,19 @@ def _fold_rows(
 ) -> pd.DataFrame:
     parts = []
     for part in _of_devices(fold) if variant.single_device else (fold,):
-        key = (part.name, part.devices, recipe.network.message_layers)
-        if key not in drawn:
-            data = part.fit_data(recipe)
-            drawn[key] = data, part.held_samples(recipe, data.hosts)
-        data, held = drawn[key][0], held_of(drawn[key][1], variant)
+        data, held = _drawn(recipe, part, drawn)
         model = fit_model("network", recipe, training_of(data, variant), None, progress=False)
-        parts.append(_rows(model, held))
+        parts.append(_rows(model, held_of(held, variant)))
     return _concat(parts).assign(fold=fold.name)
+
+
+def _drawn(recipe: Recipe, fold: DevelopmentFold, drawn: Drawn) -> tuple[FitData, HeldSamples]:
+    """Samples that train and judge in a fold, drawn once."""
+    key = (fold.name, fold.devices, recipe.network.message_layers)
+    if key not in drawn:
+        data = fold.fit_data(recipe)
+        drawn[key] = data, fold.held_samples(recipe, data.hosts)
+    return drawn[key]
 
 
 def _of_devices(fold: DevelopmentFold) -> Iterator[DevelopmentFold]:
@@ -192,58 +205,6 @@ def _concat(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     import pandas as pd
 
     return pd.concat(parts, ignore_index=True)
-
-
-def _errors(rows: pd.DataFrame) -> dict[str, float]:
-    """Mean absolute percentage error of each target, and of the steps of each device."""
-    error = 100 * (rows["predicted_us"] / rows["measured_us"] - 1).abs()
-    by_target = error.groupby(rows["target"]).mean()
-    steps = rows["target"] == "step"
-    by_device = error[steps].groupby(rows["device"][steps]).mean()
-    found = {f"{target}s": float(by_target[target]) for target in sorted(by_target.index)[::-1]}
-    if len(by_device) > 1:
-        found |= {f"steps of {device}": float(value) for device, value in by_device.items()}
-    return found
-
-
-def page(runs: Path) -> str:
-    """The page from all finished runs."""
-    parts = [INTRODUCTION]
-    parts += [_table(folder) for folder in sorted(p for p in runs.iterdir() if p.is_dir())]
-    return "\n".join(parts)
-
-
-def _table(folder: Path) -> str:
-    """One recipe: a line a variant, a column a target and device."""
-    import pandas as pd
-
-    read, sizes, shares = {}, {}, set()
-    for place in sorted(folder.iterdir()):
-        facts = json.loads((place / "facts.json").read_text(encoding="utf-8"))
-        rows = pd.read_parquet(place / "rows.parquet")
-        read[facts["variant"]] = _errors(rows)
-        sizes[facts["variant"]] = rows["target"].value_counts().sort_index().to_dict()
-        shares.add((facts["share"], json.dumps(facts["settings"])))
-    base = read.get("recipe", {})
-    columns = list(dict.fromkeys(name for found in read.values() for name in found))
-    order = sorted(read, key=lambda name: (name != "recipe", name))
-    counts = ", ".join(f"{n:,} {target}s" for target, n in sizes[order[0]].items())
-    said = "; ".join(
-        f"{share:.0%} of the step rows trained on" + (f", {text}" if text != "{}" else "")
-        for share, text in sorted(shares)
-    )
-    lines = [f"## {folder.name}", "", f"Judged: {counts}; {said}.", ""]
-    lines += ["| variant | " + " | ".join(columns) + " |", "|---|" + "--:|" * len(columns)]
-    for name in order:
-        cells = (_cell(read[name].get(c), base.get(c), plain=name == "recipe") for c in columns)
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join([*lines, ""])
-
-
-def _cell(value: float | None, base: float | None, *, plain: bool) -> str:
-    if value is None or not np.isfinite(value):
-        return "–"
-    return f"{value:.1f}" if plain or base is None else f"{value:.1f} ({value - base:+.1f})"
 
 
 if __name__ == "__main__":

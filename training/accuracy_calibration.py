@@ -43,19 +43,25 @@ def scores_of(rows: pd.DataFrame) -> Floats:
 class ConstantWidth:
     """Prediction times and divided by one factor, as wide as covers what the intervals cover."""
 
-    half: float
-    """Logarithm of the factor."""
+    half: float | None
+    """Logarithm of the factor; None where the rows hold one by group (`constant_half`)."""
     chosen_on: str
     """Part of the rows that it was chosen on."""
 
+    def half_of(self, rows: pd.DataFrame) -> Floats:
+        """Logarithm of each row's factor."""
+        if self.half is None:
+            return rows["constant_half"].to_numpy(dtype=float)
+        return np.full(len(rows), self.half)
+
     def inside(self, rows: pd.DataFrame) -> NDArray[np.bool_]:
         """Whether each measurement lies in the constant interval."""
-        return np.asarray(np.abs(rows["log_ratio"].to_numpy(dtype=float)) <= self.half)
+        return np.asarray(np.abs(rows["log_ratio"].to_numpy(dtype=float)) <= self.half_of(rows))
 
     def scores(self, rows: pd.DataFrame) -> Floats:
         """Interval scores with this interval."""
         mid = rows["predicted_us"].to_numpy(dtype=float)
-        factor = np.exp(self.half)
+        factor = np.exp(self.half_of(rows))
         measured = rows["measured_us"].to_numpy(dtype=float)
         return interval_scores(measured, mid / factor, mid * factor)
 
@@ -63,11 +69,14 @@ class ConstantWidth:
 def constant_width(scored: Scored, kind: Kind) -> ConstantWidth:
     """The constant width that covers as many development rows as the intervals do.
 
-    Where a split develops in turn and has no such rows it is chosen on the tested rows themselves,
-    which is in its favour.
+    Rows of a cross-validation bring the width that covers the nominal share of their source's other
+    groups. Where a split develops in turn and has no such rows it is chosen on the tested rows
+    themselves, which is in its favour.
     """
     develop = predicted(of_kind(scored.development, kind))
     tested = predicted(of_kind(scored.tested, kind))
+    if "constant_half" in tested.columns and bool(tested["constant_half"].notna().all()):
+        return ConstantWidth(half=None, chosen_on="other groups")
     rows, part = (develop, "development") if len(develop) else (tested, scored.part)
     off = np.sort(np.abs(rows["log_ratio"].to_numpy(dtype=float)))
     covered = int(inside(rows).sum())

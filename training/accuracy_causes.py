@@ -17,6 +17,8 @@ SPREAD_LIMIT = 0.1
 """Standard deviation that a source states, of the time, from which a row is unsteady."""
 OUTSIDE_LIMIT = 0.1
 """Share of the predicted time from which kernels unlike those of training count."""
+STRAY_FACTOR = 10.0
+"""Of time over roofline, against the middle of its group's, from which a measurement is a stray."""
 TIMER_MODES: tuple[str, ...] = ("isolated", "in_step")
 """Modes whose times hold the host's launch."""
 UNEXPLAINED = "unexplained"
@@ -34,6 +36,7 @@ RULES: Mapping[str, Callable[[pd.DataFrame], pd.Series]] = {
         r["spread_us"] > SPREAD_LIMIT * r["measured_us"]
     ),
     "measured below the launch time": _below_launch,
+    f"{STRAY_FACTOR:.0f} times off its like": lambda r: r["stray"] > np.log(STRAY_FACTOR),
     "kind never learned": lambda r: r["label"] == "roofline",
     "in part kinds never learned": lambda r: r["label"] == "mixed",
     "device never seen": lambda r: ~r["seen"].astype(bool),

@@ -1,11 +1,13 @@
 """Make docs/accuracy.md and its figures from evaluations: what the checkpoints get wrong, and why.
 
-    python training/accuracy_report.py FOLDER --out docs
+    python training/accuracy_report.py FOLDER --held-out RUN --out docs
 
 FOLDER holds two files an evaluation, NAME.rows.parquet and NAME.json, as
 `predictor evaluate SUITE --data DIR --checkpoint C --rows FOLDER/NAME.rows.parquet --json
 FOLDER/NAME.json` writes them. What is said of a suite beside its figures stands in
-training/suites.toml. The same files give the same page.
+training/suites.toml. RUN is the folder that `predictor train` wrote; its cross-validation tells
+what the release would get wrong on devices, families and shapes that it had not seen. The same
+files give the same page.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from pathlib import Path
 
 from accuracy_cells import markdown, noise_cell
 from accuracy_figures import figure
+from accuracy_held_out import read_held_out
 from accuracy_suites import KINDS, Scored, floor_of, of_kind, read_facts, read_folder
 from accuracy_tables import (
     baselines,
@@ -30,17 +33,23 @@ from accuracy_tables import (
 
 from predictor.atomic import write_text
 from predictor.errors import PredictorError
+from predictor.hardware.device_file import adopt_device_file
 
 WORST = 50
 INTRODUCTION = """# How accurate the checkpoints are
 
-Made by `python training/accuracy_report.py FOLDER --out docs` from the rows and the report that
-`predictor evaluate SUITE --data DIR --checkpoint NAME --rows FILE --json FILE` writes
-([evaluation](evaluation.md)); nothing here is written by hand.
+Made by `python training/accuracy_report.py FOLDER --held-out RUN --out docs` from the rows and the
+report that `predictor evaluate SUITE --data DIR --checkpoint NAME --rows FILE --json FILE` writes
+([evaluation](evaluation.md)), and from the cross-validation of a training run; nothing here is
+written by hand.
 
 - **Rows**: the test part of the split ([splits](splits.md)); where a split holds nothing out, the
   rows that the checkpoint was not trained on. Whole steps, kernels timed inside steps and kernels
   measured alone stand apart.
+- **Cross-validation**: a release is trained on all rows, so that none of them tells how good it is.
+  Here networks of its recipe, smaller ones, predict the rows of devices, or of model families and
+  kernel shapes, that were held out from them. Scales of intervals were fitted on other groups than
+  the row's. Flags and spreads of kernel rows are not told there.
 - **Errors** are percent: mean (MAPE), median and 90th percentile of the absolute error, and mean
   signed error (bias). `*`: fitted on some of the rows.
 - **covers**: share of the rows inside their 90% interval, percent. **score**: interval score of
@@ -59,11 +68,15 @@ Made by `python training/accuracy_report.py FOLDER --out docs` from the rows and
 - **Calibration**: width is upper / lower, the median. "Constant" is the prediction times and
   divided by one factor for all rows of a kind, which covers as many rows of the part "chosen on" as
   the intervals do: the development rows, or, where the split has none or develops in turn, the
-  tested rows themselves, in the constant's favour. Where score / constant's is below 1 the
+  tested rows themselves, in the constant's favour. In a cross-validation it covers the nominal
+  share of the source's groups other than the row's. Where score / constant's is below 1 the
   checkpoint knows which of its predictions are uncertain.
 - **Causes** hold by rule, from columns of the rows (`training/accuracy_causes.py`); several may
-  hold for one row. The worst rows are those off by the largest factor, either way. A cause that is
-  more frequent in the worst tenth than among all rows goes with large errors.
+  hold for one row. "10 times off its like": against its roofline a kernel takes that much more or
+  less than the middle of the rows of its device, op, dtype and framework; a stray measurement, or
+  a slow path that the library took for this shape. The worst rows are those off by the largest
+  factor, either way. A cause that is more frequent in the worst tenth than among all rows goes
+  with large errors.
 
 """
 
@@ -139,11 +152,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="rows and reports")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the docs folder")
     parser.add_argument(
+        "--held-out", type=Path, metavar="RUN", help="a training run, for its cross-validation"
+    )
+    parser.add_argument(
+        "--device-file", action="append", default=[], type=Path,
+        help="describes a device that the catalogue lacks",
+    )  # fmt: skip
+    parser.add_argument(
         "--development", action="store_true", help="show the development part as well, apart"
     )
     given = parser.parse_args(arguments)
     try:
-        suites = read_folder(given.folder, read_facts())
+        for path in given.device_file:
+            adopt_device_file(path)
+        facts = read_facts()
+        suites = read_folder(given.folder, facts)
+        if given.held_out is not None:
+            suites += read_held_out(given.held_out, facts, suites)
     except PredictorError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1

@@ -32,9 +32,13 @@ COLUMNS: tuple[str, ...] = (
 FIELDS: tuple[str, ...] = ("suite", "split", "checkpoint", "groups", "notes", "unscored")
 """Keys that it needs of an evaluation's JSON."""
 TEXTS: tuple[str, ...] = ("dtype", "flag", "op", "phase", "mode", "label")
-OF_KERNELS: tuple[str, ...] = ("scheme", "framework", "library")
-"""Texts of kernel rows; a suite of steps alone does without."""
-DEVELOPMENT = "development"
+OF_SOME: tuple[str, ...] = ("scheme", "framework", "library", "execution")
+"""Texts of kernel rows, or of step rows, alone."""
+ALIKE: tuple[str, ...] = ("kind", "device", "op", "dtype", "phase", "framework")
+"""Rows that agree in these are expected to stand to their roofline alike."""
+FEWEST_ALIKE = 10
+"""Rows below which a group tells of no stray."""
+DEVELOPMENT, TURNS = "development", "held out in turn"
 _Share = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -75,6 +79,8 @@ class Scored:
     @property
     def part(self) -> str:
         """What `tested` holds: the test part, or rows not trained on where nothing is held out."""
+        if (self.rows["part"] == TURNS).all():
+            return TURNS
         return "test" if (self.rows["part"] == "test").any() else "not trained on"
 
     @property
@@ -135,6 +141,17 @@ def read_facts(path: Path = SUITES) -> dict[str, SuiteFacts]:
         raise DataError(f"{path}: {where}: {first['msg']}") from error
 
 
+def of_suite(facts: Mapping[str, SuiteFacts], suite: str, place: str) -> SuiteFacts:
+    """What is said of a suite.
+
+    Raises:
+        DataError: nothing; names `place`, which holds rows of it.
+    """
+    if suite not in facts:
+        raise DataError(f"{place}: no suite {suite!r} in {SUITES.name}; known: {', '.join(facts)}")
+    return facts[suite]
+
+
 def read_folder(folder: Path, facts: Mapping[str, SuiteFacts]) -> list[Scored]:
     """Every evaluation in a folder, by name: `NAME.rows.parquet` beside `NAME.json`.
 
@@ -155,10 +172,7 @@ def read_folder(folder: Path, facts: Mapping[str, SuiteFacts]) -> list[Scored]:
 def _read(folder: Path, name: str, facts: Mapping[str, SuiteFacts]) -> Scored:
     path = folder / f"{name}{ROWS}"
     report = _report(folder / f"{name}.json")
-    if report["suite"] not in facts:
-        raise DataError(
-            f"{name}.json: no suite {report['suite']!r} in {SUITES.name}; known: {', '.join(facts)}"
-        )
+    told = of_suite(facts, report["suite"], f"{name}.json")
     try:
         rows = pd.read_parquet(path)
     except (OSError, ValueError, pa.ArrowException) as error:
@@ -169,16 +183,16 @@ def _read(folder: Path, name: str, facts: Mapping[str, SuiteFacts]) -> Scored:
             f"{path}: no column {missing[0]!r}; write the file again with `predictor evaluate`"
         )
     rows = rows[rows["scored"].to_numpy(dtype=bool)]
-    told = sum(g["n"] for g in report["groups"] if _counts_all(g))
-    if told != len(rows):
+    counted = sum(g["n"] for g in report["groups"] if _counts_all(g))
+    if counted != len(rows):
         raise DataError(
-            f"{name}.json tells of {told:,} scored rows and {path.name} holds {len(rows):,}: they "
-            "are of two evaluations"
+            f"{name}.json tells of {counted:,} scored rows and {path.name} holds {len(rows):,}: "
+            "they are of two evaluations"
         )
     scored = Scored(
-        name=name, facts=facts[report["suite"]], split=report["split"],
+        name=name, facts=told, split=report["split"],
         checkpoint=report["checkpoint"], notes=tuple(report["notes"]),
-        unscored=report["unscored"], rows=_with_kinds(rows),
+        unscored=report["unscored"], rows=with_kinds(rows),
     )  # fmt: skip
     if predicted(scored.tested).empty:
         raise DataError(f"{path}: no predicted row that {scored.checkpoint} was not trained on")
@@ -202,13 +216,23 @@ def _counts_all(group: Mapping[str, Any]) -> bool:
     return group["device"] == "all" and group[whole] == "all"
 
 
-def _with_kinds(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows with `kind`, `log_ratio` of the prediction, and empty texts for absent ones."""
+def with_kinds(rows: pd.DataFrame) -> pd.DataFrame:
+    """Scored rows with `kind`, `log_ratio` of the prediction, `stray`, and texts where absent."""
     inside = rows["mode"].isin(INSIDE)
     kind = np.where(rows["target"] == "step", "step", np.where(inside, "in_step", "alone"))
     ratio = np.log(rows["predicted_us"].to_numpy(float) / rows["measured_us"].to_numpy(float))
     texts = {c: rows[c].astype(object).fillna("").astype(str) for c in TEXTS}
-    for column in OF_KERNELS:
+    for column in OF_SOME:
         there = rows[column] if column in rows.columns else pd.Series("", index=rows.index)
         texts[column] = there.astype(object).fillna("").astype(str)
-    return rows.assign(kind=kind, log_ratio=ratio, **texts).reset_index(drop=True)
+    rows = rows.assign(kind=kind, log_ratio=ratio, **texts).reset_index(drop=True)
+    return rows.assign(stray=_strays(rows))
+
+
+def _strays(rows: pd.DataFrame) -> pd.Series[float]:
+    """How far time over roofline lies from the middle of rows alike, log; 0 where few are."""
+    over = np.log(rows["measured_us"] / rows["roofline_us"].where(rows["roofline_us"] > 0))
+    groups = over.groupby([rows[c] for c in ALIKE])
+    off = (over - groups.transform("median")).abs()
+    enough = groups.transform("count") >= FEWEST_ALIKE
+    return off.where(enough & (rows["kind"] != "step"), 0.0).fillna(0.0)

@@ -142,6 +142,23 @@ def _where_told(column: str) -> Callable[[pd.DataFrame, Kind], Groups]:
     return groups
 
 
+def _by_framework_and_dtype(rows: pd.DataFrame, kind: Kind) -> Groups:
+    """Groups by both where there are several frameworks."""
+    both = rows.assign(both=rows["framework"] + " " + rows["dtype"])
+    if rows["framework"].nunique() > 1:
+        yield from _by("both")(both[both["dtype"] != ""], kind)
+
+
+def _of_steps(column: str) -> Callable[[pd.DataFrame, Kind], Groups]:
+    """Groups by a column that means something else for kernels; none of them."""
+
+    def groups(rows: pd.DataFrame, kind: Kind) -> Groups:
+        if kind == "step":
+            yield from _where_told(column)(rows, kind)
+
+    return groups
+
+
 def _by_bin(
     bins: Sequence[tuple[float, str]], value: Callable[[pd.DataFrame], pd.Series]
 ) -> Callable[[pd.DataFrame, Kind], Groups]:
@@ -165,7 +182,10 @@ GROUPINGS: Mapping[str, Callable[[pd.DataFrame, Kind], Groups]] = {
     "scheme": _where_told("scheme"),
     "framework": _where_told("framework"),
     "library": _where_told("library"),
+    "execution": _where_told("execution"),
+    "framework and dtype": _by_framework_and_dtype,
     "phase": _phases,
+    "mode": _of_steps("mode"),
     "measured time": _by_bin(DECADES, lambda r: r["measured_us"]),
     "in distribution": _by_bin(LIKENESS, lambda r: r["in_distribution"]),
     "outside training": _by_bin(DISTANCES, lambda r: r["outside"]),
@@ -220,12 +240,12 @@ def calibration(scored: Scored) -> str:
                     continue
                 own, other = scores_of(rows).mean(), constant.scores(rows).mean()
                 width = np.median(rows["upper_us"] / rows["lower_us"])
+                fixed = np.median(np.exp(2 * constant.half_of(rows)))
                 lines.append([
                     title, f"{by} {value}".strip(), f"{len(rows):,}",
                     percent(inside(rows).mean(), ".0f"), f"{width:.2f}", f"{own:.2f}",
                     percent(constant.inside(rows).mean(), ".0f"),
-                    f"{np.exp(2 * constant.half):.2f}", f"{other:.2f}", f"{own / other:.2f}",
-                    constant.chosen_on,
+                    f"{fixed:.2f}", f"{other:.2f}", f"{own / other:.2f}", constant.chosen_on,
                 ])  # fmt: skip
     header = (
         "rows", "", "n", "covers", "width", "score", "constant: covers", "width", "score",

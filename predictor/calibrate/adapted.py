@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from predictor.calibrate.adapter import Adapter
 from predictor.calibrate.posterior import apply, variance_before
@@ -38,8 +39,11 @@ from predictor.features.table import KernelTable, table_from_graph
 from predictor.graph.ir import PHASES, KernelGraph
 from predictor.hardware.device import Device, Software
 from predictor.nn.composition import STEP_SHARPNESS
-from predictor.nn.latency import LatencyPredictor, host_us
+from predictor.nn.latency import LatencyPredictor, host_us, zero_shot_warning
 from predictor.nn.prediction import Interval, Prediction
+
+HELD_SHARE = 0.05
+"""Share of the kernels' time at the physical floor above which the reader is told."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,15 +72,18 @@ class AdaptedPredictor:
         weights = self.adapter.posterior.weights_T()
         kernels = _alone(terms, found.kernel_us)
         log_N, scale_N = self.corrected(kernels)
-        time = np.maximum(found.kernel_us * np.exp(log_N), found.floor_us)
+        wanted = found.kernel_us * np.exp(log_N)
+        time = np.maximum(wanted, found.floor_us)
         moved = replace(
             found, kernel_us=time,
             kernel_lower_us=_end(found.kernel_lower_us, found.kernel_us, time, scale_N),
             kernel_upper_us=_end(found.kernel_upper_us, found.kernel_us, time, scale_N),
         )  # fmt: skip
+        unmeasured = zero_shot_warning(device.id, self.name)
         moved = replace(
             moved, kernel_lower_us=np.maximum(moved.kernel_lower_us, found.floor_us),
-            warnings=(*found.warnings, self.adapter.line),
+            warnings=(*(w for w in found.warnings if w != unmeasured), self.adapter.line,
+                      *_held(time, wanted < found.floor_us)),
         )  # fmt: skip
         host = {p: host_us(graph, table, p, table.phase == i) for i, p in enumerate(PHASES)}
         row_T = step_row(graph, software)
@@ -117,6 +124,18 @@ class AdaptedPredictor:
         return Interval(
             latency_us=float(after[0]), lower_us=max(lower, floor_us), upper_us=max(upper, floor_us)
         )
+
+
+def _held(time_us: Floats, held: NDArray[np.bool_]) -> tuple[str, ...]:
+    """What to say where corrections end at the physical floor: nothing below `HELD_SHARE`."""
+    share = float(time_us[held].sum() / time_us.sum())
+    if share <= HELD_SHARE:
+        return ()
+    return (
+        f"{100 * share:.0f}% of the kernels' time is held at the physical floor: the adapter's "
+        "rows ask for less than the device's figures allow, and intervals have no lower side "
+        "there; check the rows and the device's figures",
+    )
 
 
 def step_row(graph: KernelGraph, software: Software) -> Singles:

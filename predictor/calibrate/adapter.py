@@ -6,7 +6,9 @@ takes it. This module owns the folder and its checks.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import os
 import sys
 import tomllib
@@ -27,7 +29,7 @@ from predictor.errors import AdapterError
 from predictor.hardware.device import Device
 from predictor.version import code_version
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 CONFIG, WEIGHTS = "adapter.toml", "adapter.safetensors"
 MAX_BYTES = 200_000
 FOLDER_VARIABLE = "PREDICTOR_ADAPTERS"
@@ -129,18 +131,18 @@ class Adapter:
             "prior_variance": found.prior.variance_T, "noise_variance": found.prior.noise_K,
             "fitted_rows": self.fitted_rows,
         })  # fmt: skip
-        text = self._config_text()
+        text = self._config_text(hashlib.sha256(data).hexdigest())
         assert len(data) + len(text) < MAX_BYTES
         with replacing_folder(folder) as fresh:
             (fresh / WEIGHTS).write_bytes(data)
             (fresh / CONFIG).write_text(text, encoding="utf-8")
 
-    def _config_text(self) -> str:
+    def _config_text(self, weights_sha256: str) -> str:
         top = {
             "format_version": FORMAT_VERSION, "code_version": code_version(),
             "checkpoint": self.checkpoint, "checkpoint_key": self.checkpoint_key,
             "device": self.device, "noise_scale": self.posterior.noise_scale,
-            "interval_scale": self.interval_scale,
+            "interval_scale": self.interval_scale, "weights_sha256": weights_sha256,
         }  # fmt: skip
         lines = [f"{key} = {_toml(value)}" for key, value in top.items()]
         for table, values in (("rows", self.facts), ("device_facts", self.device_facts)):
@@ -173,14 +175,18 @@ def load_adapter(folder: str | Path) -> Adapter:
             raise AdapterError(f"{path} is no adapter: it has no {name}; {_REMEDY}")
     try:
         config = tomllib.loads((path / CONFIG).read_text(encoding="utf-8"))
-        arrays = load((path / WEIGHTS).read_bytes())
+        data = (path / WEIGHTS).read_bytes()
         if config["format_version"] != FORMAT_VERSION:
             raise AdapterError(
                 f"{path}: format_version {config['format_version']!r}; this package reads "
                 f"{FORMAT_VERSION}: {_REMEDY}"
             )
-        return _from_parts(config, arrays)
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        if config["weights_sha256"] != hashlib.sha256(data).hexdigest():
+            raise ValueError(f"{WEIGHTS} is not what {CONFIG} was written with")
+        return _from_parts(config, load(data))
+    except KeyError as error:
+        raise AdapterError(f"{path} is damaged ({error} is missing); {_REMEDY}") from error
+    except (SafetensorError, ValueError, TypeError) as error:
         raise AdapterError(f"{path} is damaged ({error}); {_REMEDY}") from error
 
 
@@ -202,14 +208,51 @@ def _from_parts(config: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -
     posterior = Posterior(
         active_A=active.astype(np.int64), mean_A=arrays["mean"].astype(np.float64),
         covariance_AA=arrays["covariance"].astype(np.float64), prior=prior,
-        noise_scale=float(config["noise_scale"]),
+        noise_scale=_number(config, "noise_scale", above=0.0),
     )  # fmt: skip
     return Adapter(
-        device=str(config["device"]), device_facts=dict(config["device_facts"]),
-        checkpoint=str(config["checkpoint"]), checkpoint_key=str(config["checkpoint_key"]),
-        posterior=posterior, interval_scale=float(config["interval_scale"]),
-        facts=dict(config["rows"]), fitted_rows=arrays["fitted_rows"].astype(np.uint64),
+        device=_text(config, "device"), device_facts=dict(config["device_facts"]),
+        checkpoint=_text(config, "checkpoint"), checkpoint_key=_text(config, "checkpoint_key"),
+        posterior=posterior, interval_scale=_number(config, "interval_scale", above=0.0),
+        facts=_facts(dict(config["rows"])), fitted_rows=arrays["fitted_rows"].astype(np.uint64),
     )  # fmt: skip
+
+
+def _facts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What the table of rows must hold, each of its type."""
+    counts = {name: _count(facts, name) for name in ("rows", *(f"rows_{kind}" for kind in KINDS))}
+    if counts["rows"] < 1 or sum(counts.values()) != 2 * counts["rows"]:
+        raise ValueError(f"rows = {counts['rows']} is not the sum of its kinds, or not above 0")
+    if _count(facts, "rows_device") > counts["rows_kernel"]:
+        raise ValueError(f"rows_device = {facts['rows_device']} is more than rows_kernel")
+    errors = ("error_before", "error_after")
+    of_steps = [f"step_{name}" for name in errors] if counts["rows_step"] else []
+    for name in (*errors, *of_steps, *(f"noise_{kind}" for kind in KINDS)):
+        if _number(facts, name) < 0:
+            raise ValueError(f"{name} = {facts[name]!r} is below 0")
+    return dict(facts)
+
+
+def _count(values: Mapping[str, Any], name: str) -> int:
+    value = values[name]
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{name} = {value!r} is no count")
+    return value
+
+
+def _number(values: Mapping[str, Any], name: str, above: float = -math.inf) -> float:
+    value = values[name]
+    if type(value) not in (int, float) or not math.isfinite(value) or value <= above:
+        wanted = "finite number" if above == -math.inf else f"finite number above {above:g}"
+        raise ValueError(f"{name} = {value!r} is no {wanted}")
+    return float(value)
+
+
+def _text(values: Mapping[str, Any], name: str) -> str:
+    value = values[name]
+    if not isinstance(value, str):
+        raise ValueError(f"{name} = {value!r} is no text")
+    return value
 
 
 def device_facts(device: Device) -> dict[str, Any]:

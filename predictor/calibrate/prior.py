@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -15,6 +15,10 @@ from predictor.calibrate.readings import KINDS, Floats, Indices
 from predictor.calibrate.terms import GROUPS, TERM_GROUP
 
 PRIOR_FILE = "prior.toml"
+WIDTHS: tuple[float, ...] = (0.0, 0.35, 0.7, 1.0, 1.6, 2.5, 4.0)
+"""Factors on the spread of all terms that a fit weighs against each other; 0 corrects nothing."""
+CHANCES: tuple[float, ...] = (0.2, 0.3, 0.25, 0.15, 0.075, 0.02, 0.005)
+"""How likely each is before any reading: most devices lie nearer than the widest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +29,8 @@ class Prior:
     """Of every term's weight; 0 switches a term off."""
     noise_K: Floats
     """Of what no term explains, by kind of reading (`KINDS`)."""
+    chance_W: Floats = field(default_factory=lambda: np.array(CHANCES))
+    """How likely a device's corrections are `WIDTHS` times as wide, before any reading."""
 
     def noise_of(self, kind_N: Indices) -> Floats:
         """(N,) noise variance of readings."""
@@ -32,7 +38,7 @@ class Prior:
 
     def widened(self, factor: float) -> Prior:
         """The same with every term's spread times `factor`."""
-        return Prior(variance_T=self.variance_T * factor**2, noise_K=self.noise_K)
+        return replace(self, variance_T=self.variance_T * factor**2)
 
 
 def prior_of(spread: Mapping[str, float], noise: Sequence[float]) -> Prior:

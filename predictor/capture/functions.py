@@ -73,7 +73,7 @@ class RouteFunctions(TorchFunctionMode):
                     return body(*args, **(kwargs or {}))
             finally:
                 self._active.discard(func)
-        name = getattr(func, "__name__", "")
+        name = _called(func)
         keywords = dict(kwargs) if kwargs else {}
         if "device" in keywords:
             keywords["device"] = symbolic(keywords["device"])
@@ -128,6 +128,13 @@ class RouteFunctions(TorchFunctionMode):
             body = rebound
         self._bodies[func] = body
         return body
+
+
+def _called(func: Any) -> str:
+    """The name of a call; that of an aten overload (`aten::linear.default`) is its packet's."""
+    if isinstance(func, torch._ops.OpOverload):
+        return str(func._opname)
+    return getattr(func, "__name__", "")
 
 
 def _on_device(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:

@@ -81,6 +81,9 @@ class KnownValues:
     """How often the program read one."""
     assumed_reads: int = 0
     """How many of these rest on balanced routing."""
+    most: int | None = None
+    """Elements of all values together, of a program that is not trusted; None: no limit."""
+    _elements: int = 0
     _values: dict[int, _Known] = field(default_factory=dict)
     _rows: dict[int, set[int]] = field(default_factory=dict)
 
@@ -156,6 +159,9 @@ class KnownValues:
         outputs: Sequence[torch.Tensor],
     ) -> _Call | None:
         if not outputs or any(o.numel() > LARGEST for o in outputs):
+            return None
+        self._elements += sum(o.numel() for o in outputs)
+        if self.most is not None and self._elements > self.most:
             return None
         if packet in _FILLS:
             fill = _FILLS[packet](args)

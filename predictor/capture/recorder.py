@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 
 from predictor.capture.tensors import TensorTable
+from predictor.errors import CaptureError
 from predictor.graph.ir import OpNode, Phase
 
 current_autograd_node = torch._C._current_autograd_node
@@ -33,7 +34,11 @@ class Recorder:
     tensors: TensorTable = field(default_factory=TensorTable)
     optimizing: bool = False
     """True while an optimizer step is running."""
+    differentiating: bool = False
+    """True while a program that holds its own backward runs it."""
     module_stack: list[str] = field(default_factory=list)
+    most: int | None = None
+    """Nodes that a program which is not trusted may make; None: no limit."""
     notes: list[str] = field(default_factory=list)
     """What the user should know about the capture."""
     _nodes: list[_RawNode] = field(default_factory=list)
@@ -54,6 +59,8 @@ class Recorder:
     def _here(self) -> tuple[Phase, str]:
         if self.optimizing:
             return "optimizer", ""
+        if self.differentiating:
+            return "backward", self.module_stack[-1] if self.module_stack else ""
         node = current_autograd_node()
         if node is None or torch.is_grad_enabled():  # grad mode inside backward: a recomputation
             module = self.module_stack[-1] if self.module_stack else ""
@@ -92,6 +99,8 @@ class Recorder:
     ) -> None:
         """Append a node; `writes` are the inputs that the op changes in place."""
         index = len(self._nodes)
+        if self.most is not None and index >= self.most:
+            raise CaptureError(f"the program makes more than {self.most:,} calls: it is damaged")
         ins = tuple([self.tensors.row(t) for t in inputs])
         outs = tuple([self.tensors.row(t) for t in outputs])
         deps = self._dependencies(ins)

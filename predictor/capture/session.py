@@ -99,10 +99,17 @@ class Session:
         """Whether a parameter got a gradient, dense or sparse."""
         return parameter.grad is not None or self.recorder.sparse_gradient_rows(parameter) > 0
 
-    def add_input(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    def add_input(
+        self,
+        shape: tuple[int, ...],
+        dtype: torch.dtype,
+        strides: tuple[int, ...] | None = None,
+    ) -> torch.Tensor:
         """A device tensor that the step reads and the program did not make (labels)."""
         with self.recorder.pause():
             made = torch.empty(shape, dtype=dtype, device="meta")
+            if strides is not None:
+                made = torch.empty_strided(shape, strides, dtype=dtype, device="meta")
         self.recorder.tensors.set_role(made, "input")
         self._inputs.append(made)
         return made

@@ -6,7 +6,7 @@ module, inputs, optimizer and random state stay as they were.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -66,7 +66,7 @@ def capture_module(
     >>> [node.op for node in graph.nodes]
     ['aten.t', 'aten.addmm']
     """
-    _check(mode=mode, optimizer=optimizer, amp=amp, dtype=dtype)
+    check_options(mode=mode, optimizer=optimizer, amp=amp, dtype=dtype)
     if not isinstance(module, nn.Module):
         raise CaptureError(f"expected an nn.Module, got {type(module).__name__}")
     if recompute and mode != "train":
@@ -79,32 +79,67 @@ def capture_module(
         given, named = session.cast(dtype, (given, named))
     if mode == "infer":
         twin.eval()
-        with session.running(), torch.no_grad(), session.autocast():
-            twin(*given, **named)
-        return session.graph("infer")
-    if not twin.training:
+    elif not twin.training:
         twin.train()
     if recompute:
         with session.guarded():
             checkpoint_blocks(session.recorder, twin)
+    return record_step(
+        session, lambda: twin(*given, **named), twin,
+        mode=mode, loss=loss, optimizer=optimizer,
+    )  # fmt: skip
+
+
+def record_step(
+    session: Session,
+    forward: Callable[[], Any],
+    twin: nn.Module,
+    *,
+    mode: Literal["infer", "train"],
+    loss: Loss | None,
+    optimizer: str | None,
+) -> OpGraph:
+    """One step of a program that a session has taken in.
+
+    Args:
+        session: what records.
+        forward: runs the program on its inputs.
+        twin: holds its parameters.
+        mode: `infer` or `train`.
+        loss: see `capture_module`.
+        optimizer: see `capture_module`.
+
+    Raises:
+        CaptureError: the program fails, or nothing of it can be trained.
+    """
+    if mode == "infer":
+        with session.running(), torch.no_grad(), session.autocast():
+            forward()
+        return session.graph("infer")
     for parameter in twin.parameters():
         parameter.grad = None
     updated: Any = ()
     with session.running():
         with torch.enable_grad(), session.autocast():
-            value = _loss(session, twin(*given, **named), loss)
+            value = _loss(session, forward(), loss)
         if not value.requires_grad:
             raise CaptureError(
                 "the loss depends on no trainable parameter: set requires_grad on some, or "
                 "capture mode='infer'"
             )
         value.backward()
-        if optimizer is not None:
-            session.recorder.optimizing = True
-            updated = record_update(session.recorder, optimizer, twin.parameters())
-        else:
-            updated = [p for p in session.parameters() if session.has_gradient(p)]
+        updated = record_optimizer(session, twin, optimizer)
     return session.graph("train", optimizer=optimizer, updated=updated)
+
+
+def record_optimizer(
+    session: Session, twin: nn.Module, optimizer: str | None
+) -> Sequence[torch.Tensor]:
+    """The update that ends a step; returns the parameters that got a gradient."""
+    if optimizer is None:
+        return [p for p in session.parameters() if session.has_gradient(p)]
+    session.recorder.optimizing = True
+    return record_update(session.recorder, optimizer, twin.parameters())
 
 
 def capture_step(
@@ -131,7 +166,7 @@ def capture_step(
     Raises:
         CaptureError: the program cannot be captured; the message says where and what to pass.
     """
-    _check(mode="train", optimizer=None, amp=amp, dtype=None)
+    check_options(mode="train", optimizer=None, amp=amp, dtype=None)
     session = Session(name or str(getattr(step, "__name__", type(step).__name__)), amp)
     given, named = session.take_step((_positional(args), dict(kwargs or {})))
     optimizers = session.copy.copies(torch.optim.Optimizer)
@@ -161,7 +196,12 @@ def _positional(args: Any) -> tuple[Any, ...]:
     return tuple(args) if isinstance(args, (tuple, list)) else (args,)
 
 
-def _check(*, mode: str, optimizer: str | None, amp: str | None, dtype: str | None) -> None:
+def check_options(*, mode: str, optimizer: str | None, amp: str | None, dtype: str | None) -> None:
+    """Refuse what no capture knows.
+
+    Raises:
+        CaptureError: names the value and what is allowed.
+    """
     if mode not in ("infer", "train"):
         raise CaptureError(f"mode {mode!r} is unknown; use 'infer' or 'train'")
     if optimizer is not None and optimizer not in OPTIMIZERS:

@@ -9,7 +9,7 @@ import typer
 
 from predictor.commands import options
 from predictor.commands.data import check_exists
-from predictor.commands.output import note, say
+from predictor.commands.output import check_folder, note, say
 
 
 def calibrate(
@@ -39,16 +39,34 @@ def calibrate(
     from predictor.fit.adapting import fit_from_rows
 
     check_exists(rows)
+    if out is not None:
+        check_folder("--out", out)
     adapter = fit_from_rows(device, rows, checkpoint=checkpoint)
     folder = user_place(adapter.device, adapter.checkpoint) if out is None else out
     adapter.save(folder)
-    kinds = {"alone": "kernels alone", "kernel": "kernels inside steps", "step": "whole steps"}
+    count = {kind: int(adapter.facts[f"rows_{kind}"]) for kind in _KINDS}
+    count["kernel"] -= count["device"]
     counts = [
-        f"{adapter.facts[f'rows_{kind}']:,} {text}"
-        for kind, text in kinds.items() if adapter.facts[f"rows_{kind}"]
+        f"{n:,} {one if n == 1 else several}"
+        for kind, (one, several) in _KINDS.items() if (n := count[kind])
     ]  # fmt: skip
     say(f"{adapter.line} ({', '.join(counts)})")
+    of = "step_" if adapter.facts["rows_step"] else ""
+    if adapter.facts[f"{of}error_after"] > adapter.facts[f"{of}error_before"]:
+        note(
+            "warning: each row is predicted worse from the others than without them: too few rows, "
+            "or rows that do not agree; estimates without --adapter may be closer"
+        )
     note(f"wrote {folder}; use it with --adapter {'auto' if out is None else folder}")
+
+
+_KINDS = {
+    "alone": ("kernel alone", "kernels alone"),
+    "device": ("kernel alone, device time", "kernels alone, device time"),
+    "kernel": ("kernel inside a step", "kernels inside steps"),
+    "step": ("whole step", "whole steps"),
+}
+"""What rows are, one and several of them."""
 
 
 def register(app: typer.Typer) -> None:

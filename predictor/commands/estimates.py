@@ -10,7 +10,14 @@ import typer
 from predictor import api
 from predictor.commands import options
 from predictor.commands.later import refuse_given
-from predictor.commands.output import check_files, prints_aside, say, show, write_json
+from predictor.commands.output import (
+    check_files,
+    note_no_adapter,
+    prints_aside,
+    say,
+    show,
+    write_json,
+)
 
 
 def estimate(
@@ -29,6 +36,7 @@ def estimate(
     recompute: options.Recompute = False,
     checkpoint: options.Checkpoint = options.CHECKPOINT_DEFAULT,
     tf32: options.Tf32 = False,
+    runtime: options.RuntimeName = None,
     allow_opaque: options.AllowOpaque = False,
     json: options.Json = None,
     compile_: options.Compile = False,
@@ -43,13 +51,14 @@ def estimate(
 
     With several --device the program is captured once; --json then writes an array.
     """
-    refuse_given(compile=compile_, gpus=gpus, plan=plan, html=html, perfetto=perfetto)
+    refuse_given(gpus=gpus, plan=plan, html=html, perfetto=perfetto)
     check_files(json=json)
     from predictor.hardware.catalogue import resolve_device
 
     devices = [resolve_device(name) for name in device]  # before the capture: fail early
     network = api.load(checkpoint)
     adapters = api.adapters_of(adapter, devices, network)
+    note_no_adapter(adapter, found=bool(adapters))
     with prints_aside():
         graph = api.capture(
             target, mode=options.mode_of(train), batch=batch, seq=seq, dtype=dtype,
@@ -61,6 +70,8 @@ def estimate(
             device=one,
             checkpoint=network,
             matmul_tf32=tf32 or None,
+            runtime=options.runtime_named(runtime),
+            compile=compile_,
             allow_opaque=allow_opaque,
             adapter=adapters.get(one.id),
         )
@@ -91,6 +102,7 @@ def compare(
     recompute: options.Recompute = False,
     checkpoint: options.Checkpoint = options.CHECKPOINT_DEFAULT,
     tf32: options.Tf32 = False,
+    runtime: options.RuntimeName = None,
     allow_opaque: options.AllowOpaque = False,
     json: options.Json = None,
     compile_: options.Compile = False,
@@ -100,7 +112,7 @@ def compare(
     adapter: options.Adapter = None,
 ) -> None:
     """One program on several devices: step, interval, memory and throughput, one row each."""
-    refuse_given(compile=compile_, gpus=gpus, plan=plan)
+    refuse_given(gpus=gpus, plan=plan)
     check_files(json=json)
     with prints_aside():
         comparison = api.compare(
@@ -115,9 +127,12 @@ def compare(
             dims=options.dims_of(dim),
             checkpoint=checkpoint,
             matmul_tf32=tf32 or None,
+            runtime=options.runtime_named(runtime),
+            compile=compile_,
             allow_opaque=allow_opaque,
             adapter=adapter,
         )
+    note_no_adapter(adapter, found=any(e.adapter is not None for e in comparison.estimates))
     if json is not None:
         write_json(comparison.to_json(), json)
     if json != "-":

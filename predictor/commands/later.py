@@ -10,7 +10,7 @@ import typer
 from predictor.errors import NotYetError
 
 INSTEAD: Mapping[str, str] = {
-    "--compile": "without it the estimate is for eager PyTorch",
+    "--compile": "programs are measured in eager PyTorch; `estimate` and `compare` take --compile",
     "--gpus": "without it the estimate is for one device",
     "--plan": "without it the estimate is for one device",
     "--html": "--json FILE writes every number, and notebooks show an estimate as HTML",

@@ -81,7 +81,7 @@ def measure(
         Path | None, typer.Option(metavar="FILE", help="Measure what a plan (.json) asks for.")
     ] = None,
     checkpoint: options.Checkpoint = options.CHECKPOINT_DEFAULT,
-    compile_: options.Compile = False,
+    compile_: options.CompileLater = False,
 ) -> None:
     """Measure kernels of a grid, a whole program with the kernels inside its step, or a plan."""
     refuse_given(compile=compile_)

@@ -10,12 +10,13 @@ import typer
 from predictor.checkpoint import DEFAULT_CHECKPOINT
 from predictor.errors import CaptureError
 from predictor.program import DEFAULT_OPTIMIZER, Mode
+from predictor.runtime import RUNTIMES, Runtime
 
 TARGET_HELP = (
     "A zoo name (gpt2-large), timm:NAME or timm:NAME@PIXELS, file.py:function returning "
-    "(module, inputs) or (jitted JAX function, arguments), StableHLO (program.mlir), a graph that "
-    "`predictor capture` wrote, or a torch.profiler trace or execution graph (.json, .json.gz). "
-    "Not yet: hf:DIR, .onnx, .pt2."
+    "(module, inputs) or (jitted JAX function, arguments), an ONNX model (.onnx), an exported "
+    "program (.pt2), StableHLO (.mlir), a graph that `predictor capture` wrote, or a trace or "
+    "execution graph of torch.profiler (.json, .json.gz). Not yet: hf:DIR."
 )
 
 Target = Annotated[str, typer.Argument(metavar="TARGET", help=TARGET_HELP)]
@@ -53,16 +54,27 @@ AllowOpaque = Annotated[
         "--allow-opaque", help="Take calls without a cost rule as opaque kernels: a wide interval."
     ),
 ]
+RuntimeName = Annotated[
+    str | None,
+    typer.Option(
+        "--runtime",
+        metavar="NAME",
+        help="pytorch, or fused: an inference runtime as TensorRT or ONNX Runtime (the default "
+        "of ONNX models).",
+    ),
+]
 Json = Annotated[
     str | None, typer.Option("--json", metavar="FILE", help="Write JSON; - is standard output.")
 ]
-Compile = Annotated[bool, typer.Option("--compile", help="Not yet: a compiled program.")]
+Compile = Annotated[bool, typer.Option("--compile", help="The program runs under torch.compile.")]
+CompileLater = Annotated[bool, typer.Option("--compile", help="Not yet: a compiled program.")]
 Gpus = Annotated[int | None, typer.Option(metavar="N", help="Not yet: several devices.")]
 Plan = Annotated[str | None, typer.Option(metavar="PLAN", help="Not yet: dp=8,tp=2,pp=4.")]
 Dim = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="NAME=N", help="A free size of an exported program, by name; may be repeated."
+        metavar="NAME=N",
+        help="A free size of an exported program or ONNX model, by name; may be repeated.",
     ),
 ]
 Adapter = Annotated[
@@ -89,17 +101,29 @@ def dims_of(given: list[str] | None) -> dict[str, int]:
     """The sizes that `--dim NAME=N` names.
 
     Raises:
-        CaptureError: one is not a name and a positive number, or is given twice.
+        CaptureError: one is not a name and a number, or is given twice.
     """
     dims: dict[str, int] = {}
     for text in given or ():
         name, equals, size = text.rpartition("=")
-        if not equals or not name.strip() or not size.strip().isdecimal() or int(size) < 1:
-            raise CaptureError(f"--dim {text!r}: write NAME=N with N from 1, as in --dim batch=8")
+        if not equals or not name.strip() or not size.strip().isdecimal():
+            raise CaptureError(f"--dim {text!r}: write NAME=N with N from 0, as in --dim batch=8")
         if name.strip() in dims:
             raise CaptureError(f"--dim names {name.strip()!r} twice")
         dims[name.strip()] = int(size)
     return dims
+
+
+def runtime_named(name: str | None) -> Runtime | None:
+    """The runtime that `--runtime` names.
+
+    Raises:
+        CaptureError: no such runtime.
+    """
+    found = next((one for one in RUNTIMES if one == name), None)
+    if name is not None and found is None:
+        raise CaptureError(f"--runtime {name!r}: one of {', '.join(RUNTIMES)}")
+    return found
 
 
 def mode_of(train: bool) -> Mode | None:

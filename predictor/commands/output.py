@@ -43,6 +43,14 @@ def note(text: str) -> None:
     sys.stderr.write(f"{text}\n")
 
 
+def note_no_adapter(asked: str | Path | None, found: bool) -> None:
+    """Say that `--adapter auto` found none, so that nothing is corrected."""
+    from predictor.calibrate.adapter import AUTO, user_folder
+
+    if asked is not None and str(asked) == AUTO and not found:
+        note(f"--adapter auto: no adapter in {user_folder()} fits; nothing is corrected")
+
+
 def prints_aside() -> AbstractContextManager[TextIO]:
     """What the user's program prints meanwhile goes to standard error: results stay pure."""
     return redirect_stdout(sys.stderr)
@@ -70,6 +78,19 @@ def check_files(**files: str | Path | None) -> None:
             raise typer.BadParameter(
                 f"{str(file)!r}: {above} is no folder: name a file in a folder", param_hint=hint
             )
+
+
+def check_folder(flag: str, folder: Path) -> None:
+    """Refuse the name of a folder to write that is a file, or below one, before any work is done.
+
+    Raises:
+        typer.BadParameter: it is.
+    """
+    above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not above.is_dir():
+        raise typer.BadParameter(
+            f"{str(folder)!r}: {above} is no folder: name another", param_hint=flag
+        )
 
 
 def write_json(value: Mapping[str, object] | Sequence[object], file: str) -> None:

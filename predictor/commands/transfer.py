@@ -11,7 +11,7 @@ import typer
 
 from predictor.commands import options
 from predictor.commands.data import check_exists, check_recipe, check_train_extra, overrides_of
-from predictor.commands.output import check_files, say
+from predictor.commands.output import check_files, check_folder, say
 from predictor.commands.progress import row_progress
 from predictor.errors import MissingExtraError, RecipeError
 
@@ -60,6 +60,7 @@ def transfer_report(
     if recipe is not None:
         check_recipe(recipe)
     check_files(page=page)
+    check_folder("--out", out)
     check_exists([*data, *([run] if run is not None else [])])
     check_train_extra("transfer-report", ("lightning", "sklearn"))
     if find_spec("plotly") is None:

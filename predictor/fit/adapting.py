@@ -17,6 +17,7 @@ from predictor.calibrate.adapter import Adapter, device_facts
 from predictor.calibrate.posterior import Posterior, fit_adapter, leave_one_out
 from predictor.calibrate.prior import shipped_interval_scale, shipped_prior
 from predictor.calibrate.readings import KINDS, Readings, joined
+from predictor.calibrate.terms import DTYPES
 from predictor.checkpoint import DEFAULT_CHECKPOINT, load_release
 from predictor.errors import AdapterError, CaptureError, CostRuleError, UnknownTargetError
 from predictor.fit.model_samples import banks_of, in_bank, model_samples
@@ -41,9 +42,13 @@ MOST_ROWS = 1000
 FLAGS_LEFT_OUT: tuple[str, ...] = (
     "noisy", "other_load", "cold_cache", "several_kernels", "below_floor", "throttled",
 )  # fmt: skip
+FLAGS_OF_LOAD: tuple[str, ...] = ("noisy", "other_load")
+"""Of rows that `predictor measure --resume` measures once more."""
 FAR_OFF = 30.0
 """Median ratio of measured and predicted from which the unit of the times is doubted."""
 MOSTLY = 0.5
+_SAME = "same_kernel"
+_OF_ONE_RUN = ("latency_us", "spread_us", "repeats", "model", "clock_mhz")
 _PROVENANCE = ("row_id", "source", "file", "row", "licence", "part", "flag", "graph")
 
 
@@ -55,6 +60,8 @@ class Measured:
     hashes: NDArray[np.uint64]
     left_out: Counter[str]
     """Rows that cannot be used, by reason."""
+    device_times: int = 0
+    """Readings of kernels in a loop, device time alone."""
 
 
 def fit_from_rows(
@@ -91,12 +98,15 @@ def fit_from_rows(
     return Adapter(
         device=described.id, device_facts=device_facts(described), checkpoint=release.name,
         checkpoint_key=release.key, posterior=posterior, fitted_rows=measured.hashes,
-        interval_scale=shipped_interval_scale(), facts=_facts(found, posterior),
+        interval_scale=shipped_interval_scale(), facts=_facts(measured, posterior),
     )  # fmt: skip
 
 
 def readings_of(data: Imported, base: LatencyPredictor) -> Measured:
-    """Readings of the rows that a fit can use, `MOST_ROWS` at most: steps first."""
+    """Readings of the rows that a fit can use, `MOST_ROWS` at most: steps first.
+
+    Kernel rows of equal description and context are one reading, of their median time.
+    """
     left_out: Counter[str] = Counter({f"import rule {k}": n for k, n in data.dropped.items()})
     flagged = {t: getattr(data, t)["flag"].isin(FLAGS_LEFT_OUT) for t in ("kernels", "steps")}
     for mask, table in ((flagged["kernels"], data.kernels), (flagged["steps"], data.steps)):
@@ -104,21 +114,42 @@ def readings_of(data: Imported, base: LatencyPredictor) -> Measured:
             left_out[f"flag {flag}"] += int(count)
     kernels, steps = data.kernels[~flagged["kernels"]], data.steps[~flagged["steps"]]
     steps = steps.iloc[:MOST_ROWS]
+    known = kernels["dtype"].str.startswith(DTYPES)
+    for dtype, count in kernels["dtype"][~known].value_counts().items():
+        left_out[f"kernels in {dtype}, which no correction knows"] += int(count)
+    rows_of, kernels = _equal_as_one(kernels[known])
     kernels = _at_most(kernels, MOST_ROWS - len(steps), left_out)
+    device_times = 0
     parts: list[Readings] = []
     hashes: list[NDArray[np.uint64]] = []
     if len(kernels):
         samples = kernel_samples(kernels.reset_index(drop=True), base.networks.devices, left_out)
         if len(samples.row_N):
             parts.append(kernel_readings(base.networks, samples, base.learned))
-            hashes.append(row_hashes(kernels.iloc[samples.row_N], "kernels"))
+            read = kernels.iloc[samples.row_N]
+            hashes.append(row_hashes(rows_of[rows_of[_SAME].isin(read[_SAME])], "kernels"))
+            device_times = int((read["context"] == "device").sum())
     if len(steps):
         for part, rows in _steps(steps, base, left_out):
             parts.append(part)
             hashes.append(row_hashes(rows, "steps"))
     if not parts:
         return Measured(readings=_NOTHING, hashes=np.zeros(0, dtype=np.uint64), left_out=left_out)
-    return Measured(readings=joined(parts), hashes=np.concatenate(hashes), left_out=left_out)
+    return Measured(
+        readings=joined(parts), hashes=np.concatenate(hashes), left_out=left_out,
+        device_times=device_times,
+    )  # fmt: skip
+
+
+def _equal_as_one(kernels: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Rows with what is the same of equal kernels, and a row each of those with its median time."""
+    import pandas as pd
+
+    names = [c for c in KERNEL_COLUMNS if c not in (*_PROVENANCE, *_OF_ONE_RUN)]
+    rows = kernels.assign(**{_SAME: pd.util.hash_pandas_object(kernels[names], index=False)})
+    middle = rows.groupby(_SAME)["latency_us"].median()
+    one = rows.drop_duplicates(_SAME)
+    return rows, one.assign(latency_us=one[_SAME].map(middle).astype(np.float64))
 
 
 def _steps(
@@ -203,9 +234,14 @@ def _check_readings(found: Readings, left_out: Counter[str], device: Device) -> 
         )
     if not len(found):
         why = "; ".join(f"{n} {reason}" for reason, n in sorted(left_out.items())) or "none given"
+        loaded = left_out.keys() <= {f"flag {flag}" for flag in FLAGS_OF_LOAD} and left_out
         raise AdapterError(
             f"no measured row of {device.id} can be used ({why}); at least one is needed: "
-            "measure kernels or whole steps with `predictor measure`"
+            + (
+                "measure again on a quiet machine, with `predictor measure … --resume`"
+                if loaded
+                else "measure kernels or whole steps with `predictor measure`"
+            )
         )
     middle = float(np.median(found.log_ratio_N))
     if abs(middle) > np.log(FAR_OFF):
@@ -217,15 +253,17 @@ def _check_readings(found: Readings, left_out: Counter[str], device: Device) -> 
         )
 
 
-def _facts(found: Readings, posterior: Posterior) -> dict[str, Any]:
+def _facts(measured: Measured, posterior: Posterior) -> dict[str, Any]:
     """What the adapter's file tells of its rows."""
+    found = measured.readings
     before, after = (
         np.abs(np.exp(-ratio) - 1.0)
-        for ratio in (found.log_ratio_N, leave_one_out(posterior, found))
+        for ratio in (found.log_ratio_N, leave_one_out(posterior, found, shipped_prior()))
     )
     facts: dict[str, Any] = {"rows": len(found)}
     for i, kind in enumerate(KINDS):
         facts[f"rows_{kind}"] = int((found.kind_N == i).sum())
+    facts["rows_device"] = measured.device_times
     facts |= {"error_before": float(before.mean()), "error_after": float(after.mean())}
     steps = found.kind_N == KINDS.index("step")
     if steps.any():

@@ -18,7 +18,7 @@ from predictor.fit.evaluation_notes import notes_of
 from predictor.fit.groups import step_summary, summarise
 from predictor.fit.recipe import Recipe, recipe_of
 from predictor.fit.rows import ScoredRows, score
-from predictor.fit.splits import device_split
+from predictor.fit.splits import check_split, device_split
 from predictor.fit.suite import suite_of, suite_trees, trained_on
 from predictor.nn.latency import load_predictor
 from predictor.traces.progress import Progress
@@ -99,6 +99,8 @@ def evaluate(
         RecipeError: unknown split.
         AdapterError: the adapter is of no device among the rows, or of another checkpoint.
     """
+    if split is not None:
+        check_split(split)
     release = load_release(checkpoint)
     predictor = load_predictor(release)
     recipe = _recipe(release)

@@ -114,6 +114,7 @@ def fit_networks(
     *,
     progress: bool,
     after_epoch: AfterEpoch | None = None,
+    module: type[LatencyTraining] | None = None,
 ) -> list[LatencyNet]:
     """Train the recipe's networks.
 
@@ -123,12 +124,13 @@ def fit_networks(
         folder: keeps `last.ckpt` there and resumes from it; None keeps nothing.
         progress: a bar; else a logged line an epoch.
         after_epoch: called in place of both; what it raises ends the fit.
+        module: whose loss is taken; `LatencyTraining` when not given.
 
     Raises:
         RecipeError: the loss is no number after an epoch, and there is no `after_epoch`.
     """
     with threads(recipe.threads):
-        return _fit(recipe, data, folder, progress=progress, after_epoch=after_epoch)
+        return _fit(recipe, data, folder, progress=progress, after_epoch=after_epoch, kind=module)
 
 
 def _fit(
@@ -138,6 +140,7 @@ def _fit(
     *,
     progress: bool,
     after_epoch: AfterEpoch | None,
+    kind: type[LatencyTraining] | None,
 ) -> list[LatencyNet]:
     from predictor.fit.lightning_api import (
         ModelCheckpoint,
@@ -150,7 +153,7 @@ def _fit(
     seed_everything(recipe.seed, verbose=False)
     models = 0 if data.models is None else len(data.models)
     sampler = EpochShuffle(len(data.kernels.measured_us_N), models, recipe.optimizer, recipe.seed)
-    module = LatencyTraining(
+    module = (kind or LatencyTraining)(
         recipe, net_config(recipe, len(data.hosts)), data.kernels, data.steps, data.ratios,
         total_batches=len(sampler) * recipe.optimizer.epochs, models=data.models,
     )  # fmt: skip

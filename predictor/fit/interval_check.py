@@ -36,9 +36,9 @@ def judged(held_out: HeldOut, level: float) -> dict[str, pd.DataFrame]:
 
     Returns:
         `kernels` (alone, and inside steps) and `steps`, with `below` and `above` (how far the
-        interval reaches, log time), `covered`, `score`, and `constant_covered`, `constant_score` of
-        one width for all rows of a source, fitted on the source's other groups (NaN where it has
-        no others).
+        interval reaches, log time), `covered`, `score`, and `constant_half` (log time),
+        `constant_covered`, `constant_score` of one width for all rows of a source, fitted on the
+        source's other groups (NaN where it has no others).
     """
     import pandas as pd
 
@@ -119,6 +119,7 @@ def _scored(rows: pd.DataFrame, level: float) -> pd.DataFrame:
         source=_source(rows),
         covered=(residual >= -below) & (residual <= above),
         score=interval_score(residual, below, above, level),
+        constant_half=constant,
         constant_covered=np.where(known, np.abs(residual) <= constant, np.nan),
         constant_score=np.where(known, constant_score, np.nan),
     )

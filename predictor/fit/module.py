@@ -120,7 +120,7 @@ class LatencyTraining(LightningModule):
         device = k.base_us_N[index_B, None] * torch.exp(log_ratio)
         host_us = net.host_us(op_B, k.scalar_arg_N[index_B], isolated_B, host_B)
         with_host = net.measured_us(device, host_us[:, None])
-        read = torch.log(torch.where(isolated_B[:, None] > 0, with_host, device))
+        read = torch.log(torch.where(k.hosted_N[index_B, None] > 0, with_host, device))
         weight_B = k.weight_N[index_B]
         each_B = pinball(read, torch.log(k.measured_us_N[index_B]))
         return (each_B * weight_B).sum() / weight_B.sum()

@@ -56,7 +56,8 @@ def kernel_readings(
     time = _device_us(samples.base_us_N, log_ratio, samples.coverage, learned)
     host = networks.host_us(samples.op_N, samples.scalar_arg_N, samples.isolated_N, samples.host_N)
     alone = samples.isolated_N.numpy() > 0
-    read = torch.where(samples.isolated_N > 0, networks.measured_us(time, host), time)
+    hosted = samples.hosted_N.numpy() > 0
+    read = torch.where(samples.hosted_N > 0, networks.measured_us(time, host), time)
     n = len(time)
     coverage = samples.coverage
     tokens, dtypes = _tokens_and_dtypes(coverage.kinds)
@@ -76,7 +77,7 @@ def kernel_readings(
         log_measured_N=np.log(samples.measured_us_N.numpy().astype(np.float64)),
         kind_N=np.where(alone, KINDS.index("alone"), KINDS.index("kernel")).astype(np.int64),
         start_N=np.arange(n + 1), part_us_P=time_us, part_PT=terms,
-        host_us_N=np.where(alone, host.numpy(), NO_HOST_US).astype(np.float64),
+        host_us_N=np.where(hosted, host.numpy(), NO_HOST_US).astype(np.float64),
         sharpness_N=np.full(n, READING_SHARPNESS),
         row_NT=np.zeros((n, len(TERMS)), dtype=np.float32), host_term=HOST,
     )  # fmt: skip

@@ -32,6 +32,8 @@ KERNEL_GROUP = (
     "library", "scheme", "routing",
 )  # fmt: skip
 """Columns that decide device and software of a kernel row."""
+HOSTED: tuple[int, ...] = (CONTEXTS.index("isolated"), CONTEXTS.index("in_step"))
+"""Contexts whose times hold the host's launch."""
 KERNEL_ROWS = 65_536
 """Kernels that are predicted at a time: memory stays bounded."""
 
@@ -60,7 +62,9 @@ class KernelSamples(NodeSamples):
     measured_us_N: Tensor
     weight_N: Tensor
     isolated_N: Tensor
-    """1 where the host's launch is in the time, 0 for device time alone."""
+    """1 of one op in a loop, timed with its launch."""
+    hosted_N: Tensor
+    """1 where the host's launch is in the time (alone or inside a step), 0 for device time."""
     row_id: tuple[str, ...]
     row_N: NDArray[np.int64]
     """Position of each among the rows that were given."""
@@ -106,6 +110,7 @@ def kernel_samples(
                 "device_N": np.full(len(table), effect_index(device, hosts)),
                 "measured_us_N": group["latency_us"].to_numpy(),
                 "isolated_N": (table.context == CONTEXTS.index("isolated")).astype(np.float32),
+                "hosted_N": np.isin(table.context, HOSTED).astype(np.float32),
                 "coverage": coverage_of(table, features, described),
                 "row_id": group["row_id"].tolist(),
                 "row_N": where,
@@ -130,7 +135,7 @@ def _no_kernels() -> KernelSamples:
     return KernelSamples(
         x_NF=torch.zeros(0, len(COLUMNS)), token_N=index, base_us_N=none, datasheet_us_N=none,
         op_N=index, scalar_arg_N=none, device_N=index, host_N=index, measured_us_N=none,
-        weight_N=none, isolated_N=none, coverage=NO_COVERAGE, row_id=(),
+        weight_N=none, isolated_N=none, hosted_N=none, coverage=NO_COVERAGE, row_id=(),
         row_N=np.zeros(0, dtype=np.int64),
     )  # fmt: skip
 

@@ -58,7 +58,7 @@ def score_kernels(
     )
     device_N3, speaks_N = _device_us(samples, log_ratio, learned)
     with_host = networks.measured_us(device_N3, host_N[:, None])
-    read = torch.where(samples.isolated_N[:, None] > 0, with_host, device_N3).numpy()
+    read = torch.where(samples.hosted_N[:, None] > 0, with_host, device_N3).numpy()
     rows = pd.DataFrame({
         "row_id": samples.row_id, "measured_us": samples.measured_us_N.numpy(),
         "predicted_us": read[:, 1], "lower_us": read[:, 0], "upper_us": read[:, 2],

@@ -184,6 +184,15 @@ def device_split(name: str, devices: Iterable[str], *, partial: bool = False) ->
     return split.without(held) if develop else split
 
 
+def check_split(name: str) -> None:
+    """Refuse the name of no split, before any data is read.
+
+    Raises:
+        RecipeError: unknown name. Whether the data hold an unseen device, `device_split` tells.
+    """
+    _find(name.partition(_DEVELOP)[0])
+
+
 def split_names() -> tuple[str, ...]:
     """Names of all splits, with `<device>` and `<source>` where one is asked for."""
     return tuple(_tables())

@@ -30,9 +30,9 @@ from predictor.fit.metrics import held_out_metrics
 from predictor.fit.model_choice import ModelChoice, choice_of, choose_model
 from predictor.fit.ranges import training_ranges
 from predictor.fit.recipe import Recipe, load_recipe
-from predictor.fit.run_folder import claim_folder
+from predictor.fit.run_folder import check_folder, claim_folder
 from predictor.fit.seeds import seed_spread
-from predictor.fit.splits import Split, device_split
+from predictor.fit.splits import Split, check_split, device_split
 from predictor.fit.trained_rows import trained_rows
 from predictor.graph.ops import OP_CLASSES, TOKENS
 from predictor.nn.boosted_trees import BoostedTrees
@@ -91,12 +91,14 @@ def train(
     recipe = load_recipe(recipe_path, overrides)
     if overrides and "name" not in overrides:
         recipe = recipe.model_copy(update={"name": f"{recipe.name}-modified"})
+    asked = {} if model == "network" else {"model": model}
+    check_split(recipe.split)
+    check_folder(out_dir, {**recipe.resolved(), **asked})
     every = load_data(recipe, data_dirs)
     check_choices(recipe, every)
     split = device_split(recipe.split, devices_of(every))
     data = training_rows(every, split, recipe.parts)
     facts = _facts(data, recipe, split)
-    asked = {} if model == "network" else {"model": model}
     if model == "network":
         check_weights(recipe, facts)
     claim_folder(out_dir, {**recipe.resolved(), **asked}, facts)
@@ -140,7 +142,7 @@ def _facts(data: Imported, recipe: Recipe, split: Split) -> dict[str, dict[str, 
 
 
 def _keep(held_out: HeldOut, out_dir: Path) -> None:
-    """The rows that were held out, for whoever wants to look closer (`training/held_out.py`)."""
+    """The rows that were held out, for whoever wants to look closer (`accuracy_report.py`)."""
     with replacing_folder(out_dir / HELD_OUT) as fresh:
         for name in TABLES:
             getattr(held_out, name).to_parquet(fresh / f"{name}.parquet")
@@ -212,6 +214,7 @@ def _model(
         "members": recipe.network.members,
         "ops": list(OP_NAMES),
         "rising": [] if recipe.network.message_layers else list(RISING),
+        "compiled_graphs": "eager",
         **shared,
     }
 

@@ -82,4 +82,5 @@ def _kernel_log_us(net: LatencyNet, samples: KernelSamples, at: Tensor) -> Tenso
     log_ratio = net(samples.x_NF[at], samples.token_N[at], no_edges, samples.device_N[at], isolated)
     device = samples.base_us_N[at] * torch.exp(log_ratio[:, 1])
     host = net.host_us(samples.op_N[at], samples.scalar_arg_N[at], isolated, samples.host_N[at])
-    return torch.log(torch.where(isolated > 0, net.measured_us(device, host), device))
+    hosted = samples.hosted_N[at] > 0
+    return torch.log(torch.where(hosted, net.measured_us(device, host), device))

@@ -24,7 +24,7 @@ from predictor.fit.choices import check_choices
 from predictor.fit.data import devices_of, load_data, training_rows
 from predictor.fit.fitting import FitData, fit_networks
 from predictor.fit.recipe import Recipe, load_recipe
-from predictor.fit.run_folder import claim_folder
+from predictor.fit.run_folder import check_folder, claim_folder
 from predictor.fit.search_space import (
     Dimension,
     Value,
@@ -33,7 +33,7 @@ from predictor.fit.search_space import (
     suggest,
     with_settings,
 )
-from predictor.fit.splits import Split, device_split
+from predictor.fit.splits import Split, check_split, device_split
 from predictor.fit.study import Study, study_of, write_study
 from predictor.fit.trained_rows import trained_rows
 from predictor.fit.validation import (
@@ -94,10 +94,12 @@ def tune(
     """
     recipe = load_recipe(recipe_path, overrides)
     space = space_of(recipe)
+    resolved = {**recipe.resolved(), "tune": {k: _plain(d) for k, d in space.items()}}
+    check_split(recipe.split)
+    check_folder(out_dir, resolved, "study")
     data = load_data(recipe, data_dirs)
     check_choices(recipe, data)
     split = device_split(recipe.split, devices_of(data))
-    resolved = {**recipe.resolved(), "tune": {k: _plain(d) for k, d in space.items()}}
     claim_folder(out_dir, resolved, _facts(data, recipe, split), "study")
     judge = _Judge(recipe=recipe, folds=development_folds(data, recipe, split))
     if trials is None and minutes is None:

@@ -143,7 +143,7 @@ def development_folds(data: Imported, recipe: Recipe, split: Split) -> tuple[Dev
                 )
             )  # fmt: skip
     found = [fold for fold in found if fold.judges(recipe)]
-    folds = tuple(found) or _shape_folds(training_rows(data, split), recipe, split)
+    folds = tuple(found) or shape_folds(data, recipe, split)
     if not folds:
         raise DataError(
             f"split {split.name!r} has nothing to choose by in these data: no development part, no "
@@ -152,9 +152,16 @@ def development_folds(data: Imported, recipe: Recipe, split: Split) -> tuple[Dev
     return folds
 
 
-def _shape_folds(data: Imported, recipe: Recipe, split: Split) -> tuple[DevelopmentFold, ...]:
-    """Folds by kernel shape and model family, for rows of one device."""
-    kernels, steps = kernel_groups(data.kernels), _step_groups(data.steps, recipe)
+def shape_folds(data: Imported, recipe: Recipe, split: Split) -> tuple[DevelopmentFold, ...]:
+    """Folds by kernel shape and model family, of the devices that train; none where one is all.
+
+    Args:
+        data: all rows of the recipe's sources.
+        recipe: its sources say which families there are.
+        split: the recipe's; rows that it lets train take part.
+    """
+    data = training_rows(data, split)
+    kernels, steps = kernel_groups(data.kernels), step_groups(data.steps, recipe)
     folds = []
     for i in range(FOLDS):
         kernel, step = kernels == i, steps == i
@@ -179,7 +186,7 @@ def kernel_groups(rows: pd.DataFrame) -> NDArray[np.int64]:
     return np.asarray(out, dtype=np.int64)
 
 
-def _step_groups(rows: pd.DataFrame, recipe: Recipe) -> NDArray[np.int64]:
+def step_groups(rows: pd.DataFrame, recipe: Recipe) -> NDArray[np.int64]:
     """Fold of every step row: families take turns."""
     known = {**family_folds(recipe.sources), **MODEL_FAMILIES}
     family = [known.get(model, model) for model in rows["model"]]

@@ -93,6 +93,8 @@ class Workload:
     dtype: str
     """Parameter dtype, or `amp-fp16` / `amp-bf16` under autocast."""
     optimizer: str | None = None
+    source: Literal["pytorch", "onnx"] = "pytorch"
+    """What the program is written in, which decides what runs it unless the user says."""
     trainable_bytes: int = 0
     """Bytes of the parameters that get a gradient."""
     warnings: tuple[str, ...] = ()
@@ -108,6 +110,9 @@ class OpGraph:
 
     workload: Workload
     nodes: tuple[OpNode, ...]
+    lighter: OpGraph | None = None
+    """The same program with every branch that values decide on its cheaper side; the graph itself
+    takes the other one. None where there is no such branch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +162,8 @@ class KernelGraph:
     """Largest live sum of activations, gradients of parameters and temporaries of the optimizer."""
     optimizer_bytes: int | None = None
     """Persistent state of the captured optimizer; None without an update."""
+    replayed: bool = False
+    """Whether the host replays each phase with one launch (CUDA graphs)."""
     issued: Literal["host", "device"] = "host"
     """Who launches the kernels: the framework one by one, or the device from one compiled program,
     which costs the host no time a launch."""

@@ -117,7 +117,10 @@ def _ops_to_dict(graph: OpGraph) -> dict[str, Any]:
         }
         for node in graph.nodes
     ]
-    return {"tensors": [_plain(spec) for spec in numbers], "nodes": nodes}
+    held: dict[str, Any] = {"tensors": [_plain(spec) for spec in numbers], "nodes": nodes}
+    if graph.lighter is not None:
+        held["lighter"] = graph_to_dict(graph.lighter)
+    return held
 
 
 def _ops_from_dict(data: Mapping[str, Any], source: str) -> OpGraph:
@@ -130,7 +133,11 @@ def _ops_from_dict(data: Mapping[str, Any], source: str) -> OpGraph:
             "outputs": tuple(specs[i] for i in row["outputs"]),
         }
         nodes.append(_record(OpNode, held, source))
-    return OpGraph(workload=_record(Workload, data["workload"], source), nodes=tuple(nodes))
+    lighter = graph_from_dict(data["lighter"], source=source) if "lighter" in data else None
+    if isinstance(lighter, KernelGraph):
+        raise DataError(f"{source}: its lighter side holds kernels, not calls")
+    workload = _record(Workload, data["workload"], source)
+    return OpGraph(workload=workload, nodes=tuple(nodes), lighter=lighter)
 
 
 def _kernels_from_dict(data: Mapping[str, Any], source: str) -> KernelGraph:

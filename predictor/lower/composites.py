@@ -11,6 +11,7 @@ from predictor.errors import CostRuleError
 from predictor.graph.ir import DTYPE_BYTES, OpNode
 from predictor.graph.ops import OPS
 from predictor.lower.draft import Draft, Reader, arithmetic_dtype, as_int, size_bytes
+from predictor.lower.fused import fused
 
 
 def _dims(node: OpNode, op: str) -> dict[str, int]:
@@ -121,6 +122,7 @@ COMPOSITES: Mapping[str, tuple[str, Reader]] = {
     "predictor.rnn": ("rnn", rnn),
     "predictor.rnn_backward": ("rnn_backward", rnn),
     "predictor.sparse_mm": ("sparse_mm", sparse_mm),
+    "predictor.fused": ("pointwise", fused),
     **{call: (op, optimizer) for call, op in OPTIMIZER_CALLS.items()},
 }
 """Op and reader of every composite call."""

@@ -110,7 +110,7 @@ def _host_calls(node: OpNode) -> int:
     return len(cost.passes) + cost.host_calls_per_tensor * count
 
 
-def _kernel(draft: Draft, node: OpNode, name: str) -> Kernel:
+def kernel_of(draft: Draft, node: OpNode, name: str) -> Kernel:
     """The finished record: FLOPs from the op's rule, bytes from storage, unless given."""
     op, dims = draft.op, draft.dims
     rule = RULES[op]
@@ -161,7 +161,7 @@ class _Stream:
         written: set[int] = set()
         for draft in drafts:
             number = len(self.kernels)
-            self.kernels.append(_kernel(draft, node, draft.name or name))
+            self.kernels.append(kernel_of(draft, node, draft.name or name))
             for spec in draft.reads:
                 producer = self._writer.get(spec.storage_id)
                 if producer is not None:

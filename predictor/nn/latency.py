@@ -20,6 +20,7 @@ from predictor.features.columns import (
     NodeFeatures,
     node_features,
 )
+from predictor.features.compiled import CompiledGraphs
 from predictor.features.links import link_us
 from predictor.features.roofline import op_class_of
 from predictor.features.table import OP_NAMES, KernelTable, table_from_graph
@@ -100,6 +101,8 @@ class LatencyPredictor:
     calibration: Mapping[str, Any]
     rising: tuple[str, ...] = ()
     """Op classes whose times are held to rise with the batch (`predictor.nn.rising`)."""
+    compiled_graphs: CompiledGraphs = "eager"
+    """Kernels that compiled steps were learned with (`predictor.features.compiled`)."""
 
     def predict(self, graph: KernelGraph, device: Device, software: Software) -> Prediction:
         """Kernel and step latencies of `graph` on `device`.
@@ -225,15 +228,18 @@ class LatencyPredictor:
     def _warnings(self, device: Device, known: bool) -> tuple[str, ...]:
         found = []
         if not known:
-            found.append(
-                f"{device.id} is not among the measured devices of {self.name}: zero-shot estimate"
-            )
+            found.append(zero_shot_warning(device.id, self.name))
             learned = kinds_of(self.networks.devices)
             if device.kind not in learned.known:
                 found.append(
                     f"{self.name} learned from {learned.text}; {device.kind} figures extrapolate"
                 )
         return tuple(found)
+
+
+def zero_shot_warning(device: str, checkpoint: str) -> str:
+    """What is told of an estimate for a device that nothing was measured on."""
+    return f"{device} is not among the measured devices of {checkpoint}: zero-shot estimate"
 
 
 def _compose(
@@ -266,6 +272,8 @@ def host_us(graph: KernelGraph, table: KernelTable, phase: str, rows: NDArray[np
     """Time of the host to issue a phase, microseconds; none where the device issues it."""
     if graph.issued == "device":
         return 0.0
+    if graph.replayed:
+        return host_time_us(phase, float(rows.any()), 0.0)
     launches = float(table.launches[rows].sum())
     return host_time_us(phase, launches, float(graph.host_ops.get(phase, 0)))
 
@@ -355,6 +363,7 @@ def load_predictor(release: ReleaseLike) -> LatencyPredictor:
         learned=with_twins(model["learned"]), measured=measured_of(model),
         range_low_TF=low.numpy(), range_high_TF=high.numpy(), calibration=calibration,
         rising=tuple(model.get("rising", ())),
+        compiled_graphs=model.get("compiled_graphs", "eager"),
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from typing import Any, TypeGuard
 from torch import Tensor
 
 from predictor.features.columns import COLUMNS, columns_hash
+from predictor.features.compiled import COMPILED_GRAPHS
 from predictor.features.table import OP_NAMES
 from predictor.graph.ir import DTYPE_BYTES
 from predictor.graph.ops import TOKENS
@@ -86,6 +87,7 @@ def model_of(
         tokens: its tokens.
     """
     kind = model.get("kind", NETWORK)
+    _check_compiled(model)
     if kind == NETWORK:
         members = networks_of(model, tensors, columns, tokens)
         return Ensemble(members=members, devices=tuple(map(str, model["devices"])))
@@ -148,6 +150,14 @@ def _check_rising(model: Mapping[str, Any]) -> None:
         raise ValueError(f"model.rising is {rising!r}, not a list of {', '.join(RISING)}")
     if rising and model["network"]["message_layers"]:
         raise ValueError("model.rising needs a network without message_layers")
+
+
+def _check_compiled(model: Mapping[str, Any]) -> None:
+    """Which kernels compiled steps were learned with; releases before the choice: eager's."""
+    graphs = model.get("compiled_graphs", "eager")
+    if graphs not in COMPILED_GRAPHS:
+        known = ", ".join(COMPILED_GRAPHS)
+        raise ValueError(f"model.compiled_graphs is {graphs!r}; known: {known}")
 
 
 def _check_entries(entries: object, where: str, lengths: Sequence[int]) -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from predictor.calibrate.empirical_bayes import estimate_prior
-from predictor.calibrate.posterior import apply, fit_adapter, variance_before
-from predictor.calibrate.prior import prior_of, shipped_prior
+from predictor.calibrate.posterior import apply, fit_adapter, leave_one_out, variance_before
+from predictor.calibrate.prior import WIDTHS, prior_of, shipped_prior
 from predictor.calibrate.readings import KINDS, NO_HOST_US, Readings, joined
 from predictor.calibrate.terms import (
     GROUPS,
@@ -122,9 +122,52 @@ def test_a_fit_far_from_the_prior_costs_no_more_than_none():
 
 def test_a_device_far_off_is_followed_farther_than_the_prior_alone_would():
     prior, rows = prior_of({"all": 0.1, "token": 0.1}, (0.3, 0.3, 0.3)), kernels(np.full(6, 3.0))
+    log_factor, _ = apply(fit_adapter(rows, prior), rows)
+    assert log_factor[0] > 0.8 * np.log(3.0)
     assert fit_adapter(rows, prior).prior.variance_T[0] > prior.variance_T[0]
     near = kernels([1.0, 1.02, 0.98, 1.01, 0.99, 1.0])
     assert fit_adapter(near, prior).prior.variance_T[0] <= prior.variance_T[0]
+
+
+def test_one_wild_row_of_three_is_not_taken_for_a_device_far_off():
+    """What began with all rows alike would stay with the wild one."""
+    steps = ((100.0, 300.0, 0.91), (10.0, 390.0, 0.95), (390.0, 10.0, 3.5))
+    rows = joined([step_of(first, second, ratio=ratio) for first, second, ratio in steps])
+    log_factor, _ = apply(fit_adapter(rows, shipped_prior()), rows)
+    assert np.abs(log_factor).max() < 0.1
+    far = joined([step_of(300.0, 100.0, ratio=r) for r in (2.7, 3.3, 3.0)])
+    log_factor, _ = apply(fit_adapter(far, shipped_prior()), far)
+    assert log_factor.min() > 0.7
+
+
+def test_a_prior_sure_that_nothing_is_off_corrects_nothing():
+    """The widths of the prior are averaged, and one of them is none."""
+    even = prior_of({"all": 0.3}, (0.1, 0.1, 0.1))
+    rows = kernels([1.1, 1.12])
+    sure = replace(even, chance_W=np.where(np.array(WIDTHS) == 0.0, 1.0, 1e-12))
+    assert abs(apply(fit_adapter(rows, sure), rows)[0][0]) < 1e-3
+    wide = replace(even, chance_W=np.where(np.array(WIDTHS) == 4.0, 1.0, 1e-12))
+    between = [apply(fit_adapter(rows, prior), rows)[0][0] for prior in (even, wide)]
+    assert 0.02 < between[0] < between[1]
+
+
+def test_a_step_is_left_out_of_the_fit_that_tells_its_error():
+    """The wild one of three says nothing of itself."""
+    steps = ((390.0, 10.0, 1.5), (300.0, 100.0, 1.4), (10.0, 390.0, 4.0))
+    rows = joined([step_of(first, second, ratio=ratio) for first, second, ratio in steps])
+    prior = shipped_prior()
+    left = leave_one_out(fit_adapter(rows, prior), rows, prior)
+    alone, others = rows.take(np.array([2])), rows.take(np.array([0, 1]))
+    told, _ = apply(fit_adapter(others, prior), alone)
+    assert left[2] == pytest.approx(np.log(4.0) - told[0])
+    assert left[2] > 1.0
+
+
+def test_leaving_out_the_only_row_leaves_the_prediction_as_it_was():
+    prior = shipped_prior()
+    for row in (kernels([1.5]), step_of(300.0, 100.0, ratio=1.5)):
+        left = leave_one_out(fit_adapter(row, prior), row, prior)
+        assert left.tolist() == row.log_ratio_N.tolist()
 
 
 def test_take_cuts_what_joined_put_together():

@@ -49,3 +49,11 @@ def test_a_folder_that_is_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[s
     )  # fmt: skip
     assert "is not the folder of a run" in err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_file_is_no_folder_of_a_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    err = refused(capsys, "--data", str(tmp_path), "--out", str(tmp_path / "file"))
+    assert "Invalid value for --out" in err and "is no folder" in err

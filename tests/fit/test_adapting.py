@@ -12,9 +12,10 @@ import torch
 
 import predictor
 from predictor import api, cli
-from predictor.calibrate.adapter import CONFIG, MAX_BYTES, Adapter, load_adapter
+from predictor.calibrate.adapter import CONFIG, MAX_BYTES, WEIGHTS, Adapter, load_adapter
+from predictor.calibrate.terms import PLACE
 from predictor.errors import AdapterError, UnknownDeviceError
-from predictor.fit.adapting import fit_from_rows, row_hashes
+from predictor.fit.adapting import fit_from_rows, readings_of, row_hashes
 from predictor.graph.ir import OpGraph
 from predictor.hardware.catalogue import resolve_device
 from predictor.traces.sources.registry import read_source
@@ -57,8 +58,6 @@ def products(times_us: list[float], device: str = DEVICE) -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def slow_rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twelve products, each `SLOWER` times as long as the checkpoint says."""
-    from predictor.fit.adapting import readings_of
-
     folder = tmp_path_factory.mktemp("rows")
     first = csv_of(folder, products([1000.0] * 12))
     found = readings_of(read_source("rows", [first]), api.load(CHECKPOINT))
@@ -84,12 +83,28 @@ def test_a_device_slower_than_predicted_is_predicted_slower(
     assert own.latency_us > 1.2 * plain.latency_us
     assert own.adapter is not None and own.to_json()["adapter"] == adapter.line
     assert adapter.line in own.warnings
+    assert any("zero-shot" in w for w in plain.warnings)
+    assert not any("zero-shot" in w for w in own.warnings)
 
     def width(one: api.Estimate) -> float:
         return float(np.log(one.step.upper_us / one.step.lower_us))
 
     assert width(own) < width(plain)
     assert own.step.lower_us <= own.latency_us <= own.step.upper_us
+
+
+def test_time_held_at_the_physical_floor_is_told(
+    adapter: Adapter, network: api.Predictor, program: OpGraph
+) -> None:
+    """Where a correction asks for less than the device can do, intervals have no lower side."""
+    plain = api.estimate(program, device=DEVICE, checkpoint=network, adapter=adapter)
+    assert not any("physical floor" in w for w in plain.warnings)
+    down = adapter.posterior.mean_A.copy()
+    down[adapter.posterior.active_A == PLACE["all"]] -= np.log(20.0)
+    fast = replace(adapter, posterior=replace(adapter.posterior, mean_A=down))
+    own = api.estimate(program, device=DEVICE, checkpoint=network, adapter=fast)
+    assert own.prediction.kernel_lower_us == pytest.approx(own.prediction.floor_us)
+    assert any("100% of the kernels' time is held at the physical floor" in w for w in own.warnings)
 
 
 @pytest.mark.parametrize("device", OTHERS)
@@ -138,11 +153,50 @@ def test_a_damaged_folder_is_refused(damage: str, adapter: Adapter, tmp_path: Pa
     elif damage == "config":
         config.write_text("device = ")
     elif damage == "version":
-        config.write_text(config.read_text().replace("format_version = 1", "format_version = 9"))
+        config.write_text(config.read_text().replace("format_version = 2", "format_version = 9"))
     else:
         config.unlink()
     with pytest.raises(AdapterError, match="predictor calibrate"):
         load_adapter(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("error_before", None, "'error_before' is missing"),
+        ("rows", '"x"', "rows = 'x' is no count"),
+        ("rows", "3", "not the sum of its kinds"),
+        ("error_after", "nan", "error_after = nan is no finite number"),
+        ("noise_scale", "-9.7", "noise_scale = -9.7 is no finite number above 0"),
+        ("interval_scale", "nan", "interval_scale = nan is no finite number above 0"),
+        ("device", "4", "device = 4 is no text"),
+        ("weights_sha256", None, "'weights_sha256' is missing"),
+    ],
+)
+def test_a_fact_that_is_missing_or_of_another_type_is_refused(
+    name: str, value: str | None, told: str, adapter: Adapter, tmp_path: Path
+) -> None:
+    adapter.save(tmp_path)
+    config = tmp_path / CONFIG
+    lines = config.read_text(encoding="utf-8").splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith(f"{name} = "))
+    lines[at] = f"renamed_{lines[at]}" if value is None else f"{name} = {value}"
+    config.write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(AdapterError, match="predictor calibrate") as refused:
+        load_adapter(tmp_path)
+    assert told in str(refused.value)
+
+
+def test_weights_that_were_changed_after_the_fit_are_refused(
+    adapter: Adapter, tmp_path: Path
+) -> None:
+    """Zeros in the covariance are finite, of its shape, and would narrow every interval."""
+    adapter.save(tmp_path)
+    weights = tmp_path / WEIGHTS
+    data = weights.read_bytes()
+    weights.write_bytes(data[:-4000] + bytes(4000))
+    with pytest.raises(AdapterError, match="is not what"):
+        load_adapter(tmp_path)
 
 
 def test_another_checkpoint_or_other_facts_are_refused(
@@ -171,9 +225,36 @@ def test_rows_that_no_adapter_can_be_fitted_on(tmp_path: Path, slow_rows: Path) 
         times = csv_of(tmp_path, good.assign(latency_us=good["latency_us"] * factor), "u.csv")
         with pytest.raises(AdapterError, match="microseconds"):
             fit_from_rows(DEVICE, [times], checkpoint=CHECKPOINT)
-    noisy = csv_of(tmp_path, good.assign(flag="noisy"), "n.csv")
-    with pytest.raises(AdapterError, match="at least one is needed"):
+    noisy = csv_of(tmp_path, good.assign(flag="cold_cache"), "n.csv")
+    with pytest.raises(AdapterError, match="at least one is needed: measure kernels"):
         fit_from_rows(DEVICE, [noisy], checkpoint=CHECKPOINT)
+    loaded = csv_of(tmp_path, good.assign(flag="other_load"), "l.csv")
+    with pytest.raises(AdapterError, match="measure again on a quiet machine, with"):
+        fit_from_rows(DEVICE, [loaded], checkpoint=CHECKPOINT)
+
+
+def test_a_dtype_that_no_term_knows_is_left_out_and_counted(
+    tmp_path: Path, network: api.Predictor
+) -> None:
+    rows = products([1000.0, 2000.0, 3000.0]).assign(dtype=["fp32", "complex64", "complex64"])
+    found = readings_of(read_source("rows", [csv_of(tmp_path, rows)]), network)
+    assert len(found.readings) == 1
+    assert found.left_out == {"kernels in complex64, which no correction knows": 2}
+
+
+def test_equal_kernels_are_one_reading_of_their_median_time(
+    tmp_path: Path, network: api.Predictor
+) -> None:
+    times = [900.0, 1000.0, 1400.0]
+    same = products([1000.0]).loc[[0, 0, 0]].assign(latency_us=times)
+    rows = pd.concat([same, products([1000.0]).assign(context="in_step")])
+    found = readings_of(read_source("rows", [csv_of(tmp_path, rows)]), network)
+    assert np.exp(found.readings.log_measured_N) == pytest.approx([1000.0, 1000.0])
+    assert len(set(found.hashes)) == 4  # none of them proves anything
+    many = csv_of(tmp_path, products([1000.0]).loc[[0] * 50], "m.csv")
+    facts = fit_from_rows(DEVICE, [many], checkpoint=CHECKPOINT).facts
+    assert facts["rows"] == 1
+    assert facts["error_after"] == facts["error_before"] > 0
 
 
 def test_one_row_is_enough_and_steps_count_too(tmp_path: Path) -> None:
@@ -184,6 +265,22 @@ def test_one_row_is_enough_and_steps_count_too(tmp_path: Path) -> None:
     found = fit_from_rows(DEVICE, [csv_of(tmp_path, step)], checkpoint=CHECKPOINT)
     assert found.facts["rows_step"] == 1
     assert found.facts["step_error_before"] > 0
+
+
+def test_the_host_s_launch_is_in_the_time_of_an_op_timed_inside_a_step(
+    tmp_path: Path, network: api.Predictor
+) -> None:
+    """A short op waits for its launch under a timer around it, and not as device time."""
+    small = products([50.0]).assign(m=8, n=8, k=8)
+    inside, alone = (
+        readings_of(
+            read_source("rows", [csv_of(tmp_path, small.assign(context=c), f"{c}.csv")]), network
+        ).readings
+        for c in ("in_step", "device")
+    )
+    assert inside.host_us_N[0] > 1.0 > alone.host_us_N[0]
+    assert inside.log_predicted_N[0] > alone.log_predicted_N[0] + 0.1
+    assert inside.kind_N[0] == alone.kind_N[0]
 
 
 def test_a_row_is_known_again_wherever_it_is_read_from(slow_rows: Path, adapter: Adapter) -> None:

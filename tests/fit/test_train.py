@@ -7,6 +7,7 @@ import math
 import shutil
 import signal
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +261,35 @@ def test_a_folder_of_other_features_is_refused(
     monkeypatch.setattr(run_folder, "columns_hash", lambda: "0" * 16)
     with pytest.raises(RecipeError, match="holds a run of another"):
         train_once("run")
+
+
+def test_split_and_folder_are_refused_before_the_data_is_read(
+    train_once: TrainOnce, tmp_path: Path
+) -> None:
+    unread = [tmp_path / "empty"]
+    unread[0].mkdir()
+    (tmp_path / "file").write_text("x")
+    train_once("run")
+    with pytest.raises(RecipeError, match="unknown split 'none'"):
+        train_once("new", data=unread, split="none")
+    for out in ("file", "file/run"):
+        with pytest.raises(RecipeError, match=r"file is no folder; give another --out"):
+            train_once(out, data=unread)
+    with pytest.raises(RecipeError, match="holds a run of another recipe"):
+        train_once("run", data=unread, network__hidden=12)
+    with pytest.raises(DataError, match="no NeuSight layout"):  # all is well but the data
+        train_once("run", data=unread)
+
+
+def test_a_run_that_came_to_nothing_does_not_keep_its_folder(tmp_path: Path) -> None:
+    run_folder.claim_folder(tmp_path, {"seed": 0}, {})  # and then the rows were wrong
+    run_folder.check_folder(tmp_path, {"seed": 1})
+    run_folder.claim_folder(tmp_path, {"seed": 1}, {})
+    (tmp_path / "fit").mkdir()  # something to lose
+    for refuse in (run_folder.check_folder, partial(run_folder.claim_folder, facts={})):
+        with pytest.raises(RecipeError, match="holds a run of another recipe"):
+            refuse(tmp_path, {"seed": 0})
+        refuse(tmp_path, {"seed": 1})
 
 
 def test_a_training_that_diverges_ends_and_says_so(train_once: TrainOnce) -> None:

@@ -12,7 +12,7 @@ import optuna
 import pandas as pd
 import pytest
 
-from predictor.errors import RecipeError
+from predictor.errors import DataError, RecipeError
 from predictor.fit import tune as tuning
 from predictor.fit.recipe import load_recipe
 from predictor.fit.study import BEST, Study, TrialRow
@@ -79,6 +79,23 @@ def test_a_folder_of_another_study_is_refused(
     search("study", 1)
     with pytest.raises(RecipeError, match="holds a study of another recipe"):
         search("study", 1, **settings)
+
+
+def test_split_and_folder_are_refused_before_the_data_is_read(
+    search: Callable[..., Study], tmp_path: Path
+) -> None:
+    unread = [tmp_path / "empty"]
+    unread[0].mkdir()
+    (tmp_path / "file").write_text("x")
+    search("study", 1)
+    with pytest.raises(RecipeError, match="unknown split 'none'"):
+        search("new", 1, unread, split="none")
+    with pytest.raises(RecipeError, match=r"file is no folder; give another --out"):
+        search("file", 1, unread)
+    with pytest.raises(RecipeError, match="holds a study of another recipe"):
+        search("study", 1, unread, seed=1)
+    with pytest.raises(DataError, match="no NeuSight layout"):  # all is well but the data
+        search("study", 1, unread)
 
 
 def test_an_interrupted_trial_is_tried_again(

@@ -13,6 +13,7 @@ from torch.nn import functional  # noqa: E402
 from predictor.capture.torch import capture_module  # noqa: E402
 from predictor.cost.memory import memory_report  # noqa: E402
 from predictor.lower.eager import lower_eager  # noqa: E402
+from predictor.torchvision_ops import ensure_torchvision  # noqa: E402
 
 
 class Call(nn.Module):
@@ -246,6 +247,7 @@ def test_gradients_feed_the_update():
 def test_mixture_of_experts_computes_with_its_active_parameters():
     # A16: 46,702,792,704 parameters, of which a token meets 12,879,925,248
     transformers = pytest.importorskip("transformers")
+    ensure_torchvision()  # transformers imports it where it is there
     config = transformers.MixtralConfig(
         vocab_size=32_000, hidden_size=4096, num_hidden_layers=32, intermediate_size=14_336,
         num_attention_heads=32, num_key_value_heads=8, num_local_experts=8,

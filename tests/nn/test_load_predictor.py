@@ -101,6 +101,14 @@ def test_tensors_that_do_not_fit(
         load_predictor(release)
 
 
+def test_releases_before_the_choice_know_compiled_steps_by_eager_graphs(
+    make_release: MakeRelease,
+) -> None:
+    assert load_predictor(make_release()).compiled_graphs == "eager"
+    fused = load_predictor(make_release(compiled_graphs="inductor-1"))
+    assert fused.compiled_graphs == "inductor-1"
+
+
 @pytest.mark.parametrize("part", ["model", "features", "calibration"])
 def test_parts_of_another_kind(make_release: MakeRelease, part: str) -> None:
     with pytest.raises(CheckpointError, match=f"random-v1.*'{part}' is not a mapping"):
@@ -136,6 +144,8 @@ def test_features_of_another_version(make_release: MakeRelease) -> None:
         {"measured": {"nvidia-t4": [["gemm"]]}},
         {"measured": {"nvidia-t4": [["gemm", "fp32", "gpu"]]}},
         {"measured": {"nvidia-l4": [["gemm", "fp32"]]}},
+        {"compiled_graphs": "fused"},
+        {"compiled_graphs": None},
         {"network": {}},
         {"network": {"hidden": 16}},
         {"network": None},

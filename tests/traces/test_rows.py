@@ -108,6 +108,21 @@ class TestKernelRows:
         read(write(HEAD, line.format(0.64)))
         assert "1 of 1 times are shorter than can be" in heard.text
 
+    def test_nanoseconds_are_noticed_where_most_rows_are_far_too_long(self, write, heard):
+        # 2 x 4096^3 FLOP at 312 TFLOP/s sustained: some 500 us, so 640,000 is beyond 100 times that
+        line = "nvidia-a100-sxm-80gb,bmm,1,4096,4096,4096,fp16,device,{}"
+        read(write(HEAD, line.format(640), line.format(640_000)))
+        assert "longer than the device should need" not in heard.text  # half is not most
+        assert read(write(HEAD, line.format(640_000))).kernels["flag"].tolist() == [""]
+        assert "1 of 1 times are more than 100 times longer" in heard.text
+
+    def test_small_kernels_in_nanoseconds_are_noticed(self, write, heard):
+        line = "nvidia-a100-sxm-80gb,bmm,1,64,64,64,fp16,device,{}"
+        read(write(HEAD, line.format(6), line.format(60)))
+        assert "longer than the device should need" not in heard.text
+        read(write(HEAD, line.format(6_000)))
+        assert "are they microseconds?" in heard.text
+
     def test_seconds_are_noticed_where_all_rows_are_refused(self, write, heard):
         line = "nvidia-a100-sxm-80gb,bmm,1,64,64,64,fp16,device,{}"
         assert read(write(HEAD, line.format(6e-6), line.format(7e-6))).kernels.empty

@@ -188,6 +188,7 @@ def test_every_cut_of_a_kind_is_what_its_rows_say(accuracy, read, rows, mode):
             else {("scheme", s or "not stated"): g for s, g in part.groupby("scheme")}
         ),
         **{("phase", p): g for p, g in (every if mode == "step" else part).groupby("phase")},
+        **({("mode", m): g for m, g in part.groupby("mode")} if mode == "step" else {}),
         ("measured time", "below 10 µs"): there[there["measured_us"] < 10],
         ("measured time", "10 to 100 µs"): there[there["measured_us"].between(10, 100)],
         ("measured time", "0.1 to 1 ms"): there[there["measured_us"].between(100, 1000)],
@@ -295,6 +296,7 @@ RULE_ROWS: dict[str, Row] = {
     "flagged in the source (odd)": {"flag": "odd"},
     "spread of the source above 10%": {"spread_us": 11.0},
     "measured below the launch time": {"host_us": 101.0},
+    "10 times off its like": {"stray": 2.4},
     "kind never learned": {"label": "roofline", "learned": 0.0, "in_distribution": 0.0},
     "in part kinds never learned": {"label": "mixed", "learned": 0.5, "in_distribution": 0.5},
     "device never seen": {"seen": False},
@@ -305,7 +307,23 @@ RULE_ROWS: dict[str, Row] = {
 SOUND: Row = {
     "flag": "", "spread_us": 1.0, "measured_us": 100.0, "host_us": 5.0, "label": "learned",
     "learned": 1.0, "in_distribution": 1.0, "seen": True, "target": "kernel", "mode": "isolated",
+    "stray": 2.3,
 }  # fmt: skip
+
+
+def test_strays_are_told_by_rows_alike(accuracy):
+    n = 12
+    like = pd.DataFrame({
+        "kind": "alone", "device": ["a"] * n + ["b"] * 3, "op": "matmul", "dtype": "bf16",
+        "phase": "forward", "framework": "pytorch", "roofline_us": 10.0,
+        "measured_us": [20.0] * (n - 1) + [500.0] + [20.0, 20.0, 900.0],
+    })  # fmt: skip
+    stray = accuracy.suites._strays(like)
+    assert stray[: n - 1].tolist() == [0.0] * (n - 1)
+    assert stray[n - 1] == pytest.approx(math.log(25))
+    assert stray[n:].tolist() == [0.0] * 3  # too few to tell
+    assert accuracy.suites._strays(like.assign(kind="step")).max() == 0.0
+    assert accuracy.suites._strays(like.assign(roofline_us=np.nan)).max() == 0.0
 
 
 def test_each_cause_holds_by_its_rule_alone(accuracy):

@@ -89,6 +89,8 @@ class KernelRun:
     """Points under way."""
     _finished: set[str] = field(default_factory=set)
     """Points that this run has kept or refused."""
+    _said: set[str] = field(default_factory=set)
+    """Points of which this run has written a row: what later passes say replaces it."""
     _again: list[Point] = field(default_factory=list)
     """Points to visit again after all others."""
     _waiting: list[tuple[_Visited, Timing]] = field(default_factory=list)
@@ -240,6 +242,7 @@ class KernelRun:
                 self._give_up(visited)
             elif visited.visits < self.limits.passes + RETRIES and self._to_mend(visited):
                 self._again.append(visited.point)
+                self._say(visited)  # a run that is killed before it comes back has its flagged row
             else:
                 self._keep(visited)
 
@@ -250,16 +253,27 @@ class KernelRun:
         return bool(gravity(flag)) if not reason else reason == SPREAD_TOO_LARGE
 
     def _keep(self, visited: _Visited) -> None:
-        """Write what the passes say together, unless a row of an earlier run says it better."""
+        """Be done with a point: its row is written, or the reason why it has none."""
         key = visited.point.key
         self._open.pop(key)
         self._finished.add(key)
+        if reason := self._say(visited):
+            self.out.refuse(key, reason)
+
+    def _say(self, visited: _Visited) -> str:
+        """Write what the passes say together, unless a row of an earlier run says it better.
+
+        Returns:
+            Why it cannot be trusted and nothing is written; empty when it can.
+        """
+        key = visited.point.key
         timing, flag = visited.result(self.limits)
         reason = timing.untrusted(self.limits, self.device.clock.resolution_us)
-        if reason:
-            self.out.refuse(key, reason)
-        elif not self.out.done(key) or gravity(flag) < gravity(self.out.worst(key)):
+        mine = key in self._said or not self.out.done(key)
+        if not reason and (mine or gravity(flag) < gravity(self.out.worst(key))):
             self.out.add(key, [self._row(visited, timing, flag)])
+            self._said.add(key)
+        return reason
 
     def _row(self, visited: _Visited, timing: Timing, flag: str) -> dict[str, Any]:
         assert visited.kernel is not None

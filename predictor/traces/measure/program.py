@@ -5,7 +5,7 @@ Weights are random: times do not depend on them, as long as none is a NaN or a d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,11 +20,11 @@ from predictor.capture import timm_models
 from predictor.capture.failures import PROGRAM_ERRORS, first_line, program_line
 from predictor.capture.losses import step_loss
 from predictor.capture.metacopy import uncompiled
-from predictor.capture.specs import TORCH_DTYPES
-from predictor.capture.target import load_program
+from predictor.capture.specs import TORCH_DTYPES, dtype_name
+from predictor.capture.target import DTYPES, load_program
 from predictor.capture.torch import capture_module
 from predictor.errors import CaptureError, PredictorError
-from predictor.graph.ir import OpGraph, autocast_of
+from predictor.graph.ir import HALVES, OpGraph, autocast_of
 from predictor.traces.measure.real_values import real_inputs, set_weights
 
 Mode = Literal["infer", "train"]
@@ -192,12 +192,17 @@ def real_program(
         mode: `infer` or `train`.
         batch: batch size.
         seq: sequence length.
-        dtype: as `predictor estimate --dtype`; fp32 when not given.
+        dtype: as `predictor estimate --dtype`; as its weights are when not given.
         optimizer: `adamw` (when not given) or `sgd`, training only.
 
     Raises:
-        UnknownTargetError, CaptureError: as `predictor capture`.
+        UnknownTargetError, CaptureError: as `predictor capture`; so for a dtype that does not work
+            and an optimizer without a training step.
     """
+    if dtype is not None and dtype not in DTYPES:
+        raise CaptureError(f"dtype {dtype!r} cannot be measured; one of: {', '.join(DTYPES)}")
+    if optimizer is not None and mode != "train":
+        raise CaptureError(f"optimizer {optimizer!r} needs a training step: mode='train' (--train)")
     facts: dict[str, float] = {}
     name = target
     args: tuple[Any, ...] = ()
@@ -226,10 +231,18 @@ def real_program(
             file, _, function = target.rpartition(":")
             name = f"{Path(file).name}:{function}"
     program = RealProgram(
-        name, module, inputs, args, mode=mode, dtype=dtype or "fp32",
+        name, module, inputs, args, mode=mode,
+        dtype=dtype or _held_dtype((*module.parameters(), *args, *inputs.values())),
         optimizer=(optimizer or "adamw") if mode == "train" else None, facts=facts,
     )  # fmt: skip
-    return prepared(program)
+    return prepared(program, cast=dtype in HALVES)
+
+
+def _held_dtype(values: Iterable[Any]) -> str:
+    """Dtype of the first floating-point tensor; fp32 where there is none."""
+    tensors = (v for v in values if isinstance(v, Tensor) and v.is_floating_point())
+    first = next(tensors, None)
+    return "fp32" if first is None else dtype_name(first.dtype)
 
 
 def _own_program(
@@ -255,29 +268,33 @@ def _timm_module(target: str) -> nn.Module:
     return timm_models.create_module(timm_models.load_timm(), name, size, device="cpu")
 
 
-def prepared(program: RealProgram) -> RealProgram:
-    """The program with sound weights, in its dtype and mode.
+def prepared(program: RealProgram, *, cast: bool = True) -> RealProgram:
+    """The program with sound weights, in its mode.
+
+    Args:
+        program: as it was built.
+        cast: whether weights and inputs are brought to its dtype, where that is a half precision.
 
     Raises:
         CaptureError: the module cannot be brought there; its own error is the cause.
     """
     try:
-        return _prepared(program)
+        return _prepared(program, cast=cast)
     except PROGRAM_ERRORS as error:
         raise run_failure(program.name, error) from error
 
 
-def _prepared(program: RealProgram) -> RealProgram:
+def _prepared(program: RealProgram, *, cast: bool) -> RealProgram:
     set_weights(program.module)
     program.module.train(program.mode == "train")
-    if program.dtype in ("bf16", "fp16"):
+    if cast and program.dtype in HALVES:
         to = TORCH_DTYPES[program.dtype]
 
-        def cast(value: Any) -> Any:
+        def moved(value: Any) -> Any:
             floating = isinstance(value, Tensor) and value.is_floating_point()
             return value.to(to) if floating else value
 
         program.module.to(to)
-        program.inputs = {name: cast(value) for name, value in program.inputs.items()}
-        program.args = tuple(cast(value) for value in program.args)
+        program.inputs = {name: moved(value) for name, value in program.inputs.items()}
+        program.args = tuple(moved(value) for value in program.args)
     return program

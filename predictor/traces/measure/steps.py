@@ -89,7 +89,7 @@ class StepRun:
         clock, watch = StepClock(program, self.device.type), LoadWatch()
         clock.warm_up()
         first = clock.sample()
-        _check_time(program.name, first, stop)
+        _check_time(program.name, first * 1e-6, stop, LEAST_MEASURED)
         shaped = profiled_step(program, self.device.type, shapes=True)
         found = joined(calls, shaped)
         watch.look()
@@ -140,6 +140,7 @@ class StepRun:
             if stop is not None and tried >= LEAST_PROFILED and time.monotonic() >= stop:
                 break
             tried += 1
+            begun = time.monotonic()
             if short:
                 clock.program.step()
             plain = clock.sample()
@@ -147,6 +148,8 @@ class StepRun:
             if [c.name for c in tree.every()] == names:
                 trees.append(tree)
                 excess.append((tree.host_us - self.cost_us * tree.calls) / plain - 1)
+            pair = time.monotonic() - begun  # other work may have made it longer than the first
+            _check_time(clock.program.name, pair, stop, LEAST_PROFILED - tried)
         clock.sample_until(self.limits, stop)
         return trees, tried, float(np.median(excess)) if excess else math.nan
 
@@ -201,16 +204,15 @@ class StepRun:
         }  # fmt: skip
 
 
-def _check_time(name: str, first_us: float, stop: float | None) -> None:
-    """Refuse a program whose fewest steps do not fit into the time that is left."""
-    if stop is None:
+def _check_time(name: str, seconds: float, stop: float | None, times: int) -> None:
+    """Refuse a program whose measurement, `times` of `seconds` more, does not end before `stop`."""
+    if stop is None or times <= 0:
         return
-    needs, left = LEAST_MEASURED * first_us * 1e-6, stop - time.monotonic()
+    needs, left = times * seconds, stop - time.monotonic()
     if needs > left:
         raise DataError(
-            f"{name}: a step takes {first_us * 1e-6:.3g} s, and a measurement {LEAST_MEASURED} of "
-            f"them, {needs / 60:.2g} minutes, of which {max(0.0, left) / 60:.2g} are left: give "
-            "more --minutes, or a smaller batch"
+            f"{name}: needs another {needs / 60:.2g} minutes ({times} times {seconds:.3g} s), of "
+            f"which {max(0.0, left) / 60:.2g} are left: give more --minutes, or a smaller batch"
         )
 
 

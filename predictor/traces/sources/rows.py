@@ -14,7 +14,8 @@ a backward pass or an optimizer. Rules, each counted where it drops a row:
 * what every source must satisfy: `predictor.traces.validate`.
 
 A kernel row that is less than half of its physical floor is kept with the flag `below_floor`: most
-often its time was written in another unit.
+often its time was written in another unit. Where most kernels of a file are below it, or a hundred
+times longer than their roofline, a line asks for the unit.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from predictor.hardware.device_file import adopt_device_file
 from predictor.traces.schema import Imported
 from predictor.traces.sources.rows_columns import schema_names, table_of
 from predictor.traces.sources.rows_files import FOLDER, RowFile, device_files, row_files
-from predictor.traces.sources.rows_kernels import complete_kernels, flag_below_floor
+from predictor.traces.sources.rows_kernels import TOO_LONG, complete_kernels, flag_below_floor
 from predictor.traces.sources.rows_tables import UNSTATED, checked_rows, schema_rows
 from predictor.traces.validate import keep_valid
 
@@ -41,7 +42,8 @@ logger = logging.getLogger(__name__)
 
 SOURCE = "rows"
 MOSTLY = 0.5
-"""Share of a file's times below their floor, or refused, from which its unit is doubted aloud."""
+"""Share of a file's times below their floor or refused, or far too long, from which its unit is
+doubted aloud."""
 
 
 def parts(data: Path) -> Iterator[Imported]:
@@ -74,12 +76,13 @@ def file_parts(
     Raises:
         DataError: it cannot be read, or its columns are not the schema's.
     """
-    fast = rows = 0
+    fast = slow = rows = 0
     last: Imported | None = None
     for chunk in file.chunks():
         if last is not None:
             yield last
-        last = _part(chunk, file.name, source)
+        last, long = _part(chunk, file.name, source)
+        slow += long
         implausible = last.dropped["latency_not_plausible"]
         fast += int((last.kernels["flag"] == "below_floor").sum()) + implausible
         rows += len(last.kernels) + len(last.steps) + implausible
@@ -90,11 +93,17 @@ def file_parts(
             "%s: %d of %d times are shorter than can be, or beyond all; are they microseconds?",
             file.name, fast, rows,
         )  # fmt: skip
+    if slow > MOSTLY * rows:
+        logger.warning(
+            "%s: %d of %d times are more than %.0f times longer than the device should need; are "
+            "they microseconds?",
+            file.name, slow, rows, TOO_LONG,
+        )  # fmt: skip
     yield last
 
 
-def _part(chunk: pd.DataFrame, file: str, source: str) -> Imported:
-    """A chunk of a file in the schema."""
+def _part(chunk: pd.DataFrame, file: str, source: str) -> tuple[Imported, int]:
+    """A chunk of a file in the schema, and how many of its kernels took far too long."""
     columns = [str(c) for c in chunk.columns]
     table = table_of(columns, file)
     named = chunk.rename(columns=schema_names(columns, table, file))
@@ -104,6 +113,4 @@ def _part(chunk: pd.DataFrame, file: str, source: str) -> Imported:
         rows = complete_kernels(rows, file, out)
     setattr(out, table, schema_rows(rows, table, source, file))
     keep_valid(out)
-    if table == "kernels":
-        flag_below_floor(out.kernels)
-    return out
+    return out, flag_below_floor(out.kernels) if table == "kernels" else 0

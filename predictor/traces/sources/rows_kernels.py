@@ -25,6 +25,11 @@ FASTEST = Software(matmul_tf32=True, conv_tf32=True)
 """The software under which floors are lowest."""
 BELOW = 0.5
 """Share of the physical floor below which a time is doubted: clocks and rounding explain less."""
+TOO_LONG = 100.0
+"""Times of the sustained roofline and a host's launch above which a time is doubted. Of measured
+kernels (DeepBench's, aiter's, a processor's) one in 300 is above it; half of a file never was."""
+HOST_US = 10.0
+"""What a timer around a kernel sees at least where the host launches it."""
 PLAIN_PRODUCTS = ("linear", "matmul")
 """Products of two matrices: m, n and k say all where a file has no batches."""
 _COSTS = ("flops", "read_bytes", "write_bytes")
@@ -118,21 +123,27 @@ def _with_phase(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(phase=rows["phase"].where(rows["phase"] != "", usual))
 
 
-def flag_below_floor(rows: pd.DataFrame) -> None:
+def flag_below_floor(rows: pd.DataFrame) -> int:
     """Flag rows that are faster than `BELOW` of their physical floor, where they have no flag.
 
     Args:
         rows: valid kernel rows; rates that the catalogue does not know give no floor.
+
+    Returns:
+        Rows that are longer than `TOO_LONG` times what the device should need.
     """
-    below = np.zeros(len(rows), dtype=bool)
+    below, long = np.zeros(len(rows), dtype=bool), 0
     for (device, _), index in _groups(rows, "device", "dtype"):
         group = rows.iloc[index]
         try:
             bounds = roofline(kernel_table(group), resolve_device(device), FASTEST)
         except UnsupportedPrecision:
             continue
-        below[index] = group["latency_us"].to_numpy() < BELOW * bounds.floor_us
+        measured_us = group["latency_us"].to_numpy()
+        below[index] = measured_us < BELOW * bounds.floor_us
+        long += int((measured_us > TOO_LONG * (bounds.base_us + HOST_US)).sum())
     rows["flag"] = rows["flag"].mask(below & (rows["flag"] == "").to_numpy(), "below_floor")
+    return long
 
 
 def _groups(rows: pd.DataFrame, *columns: str) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -104,6 +104,19 @@ def test_a_point_is_visited_again_until_most_passes_were_quiet(device, limits, t
     assert rows.flags() == {"other_load": 1}
 
 
+def test_a_disturbed_point_has_a_row_before_it_is_visited_again(device, limits, tmp_path):
+    rows = RowsFile(tmp_path / "rows.parquet", "kernels")
+    kernel_run = KernelRun(device, rows, limits)
+    kernel_run._watch = Watch(*[BUSY] * 20)
+    for _ in range(limits.passes):
+        kernel_run._visit(POINTS[0])
+    assert rows.flags() == {"other_load": 1}
+    (early,) = rows.rows_of(POINTS[0].key)
+    kernel_run.run(POINTS[:1])
+    (late,) = rows.rows_of(POINTS[0].key)
+    assert late["repeats"] > early["repeats"]  # replaced by what all passes say
+
+
 def test_passes_of_a_point_lie_a_block_apart(device, limits, tmp_path, monkeypatch):
     monkeypatch.setattr("predictor.traces.measure.kernels.BLOCK", 2)
     monkeypatch.setattr("predictor.traces.measure.kernels.BLOCK_SECONDS", math.inf)

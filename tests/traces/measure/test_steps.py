@@ -285,10 +285,42 @@ def test_a_file_has_its_name_and_its_sequence_length(tmp_path):
     assert real.key == "own.py:program infer fp32 batch=5 seq=7"
 
 
+def test_a_file_is_measured_in_the_dtype_of_its_weights(tmp_path):
+    file = tmp_path / "own.py"
+    file.write_text(
+        "import torch\ndef program(batch=2):\n"
+        "    own = torch.nn.Sequential(torch.nn.Linear(4, 3).bfloat16(), torch.nn.LayerNorm(3))\n"
+        "    return own, torch.randn(batch, 4).bfloat16()\n"
+    )
+    real = real_program(f"{file}:program", device="cpu")
+    assert real.key == "own.py:program infer bf16 batch=2"
+    assert real.module[1].weight.dtype is torch.float32  # as the program has it
+    cast = real_program(f"{file}:program", device="cpu", dtype="bf16")
+    assert cast.module[1].weight.dtype is torch.bfloat16
+
+
+@pytest.mark.parametrize("dtype", ["fp8", "int3", "float16"])
+def test_a_dtype_that_is_not_run_is_refused_and_not_written_as_one_that_was(dtype):
+    with pytest.raises(CaptureError, match=rf"dtype '{dtype}' cannot be measured; one of: fp32"):
+        real_program("resnet-18", device="cpu", dtype=dtype)
+
+
+def test_an_optimizer_without_training_is_refused():
+    with pytest.raises(CaptureError, match="optimizer 'sgd' needs a training step"):
+        real_program("resnet-18", device="cpu", optimizer="sgd")
+
+
 def test_a_step_that_does_not_fit_into_the_time_is_refused_before_it_is_sampled(run):
     program = classifier("infer")
-    with pytest.raises(DataError, match=r"mlp: a step takes .* give more --minutes"):
+    with pytest.raises(DataError, match=r"mlp: needs another .* give more --minutes"):
         run.measure(program, stop=0.0)
+
+
+def test_a_step_that_becomes_slow_is_refused_while_it_is_sampled(run, monkeypatch):
+    program, clock = classifier("infer"), iter(range(0, 10**6, 40))  # 40 s from look to look
+    monkeypatch.setattr("predictor.traces.measure.steps.time.monotonic", lambda: next(clock))
+    with pytest.raises(DataError, match=r"mlp: needs another .*4 times 40 s"):
+        run.measure(program, stop=200.0)
 
 
 def test_sampling_stops_with_the_time(run, monkeypatch):

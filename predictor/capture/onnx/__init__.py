@@ -1,0 +1,1 @@
+"""Capture of ONNX models: the same graph records that PyTorch capture writes, without running."""

@@ -1,0 +1,1 @@
+"""Exporters' decompositions, seen again as the one call that they came from."""

@@ -1,0 +1,1 @@
+"""What each ONNX operator is in framework calls: tables by kind of operator."""
