@@ -187,8 +187,11 @@ def _edges(groups: Sequence[Group], order: Sequence[int]) -> dict[tuple[int, int
 
 
 def _calls(groups: Sequence[Group]) -> list[OpNode]:
-    """One node a kernel, with the tensors that it reads and writes: what memory holds."""
-    return [
+    """One node a kernel, with the tensors that it reads and writes: what memory holds.
+
+    A last one reads the results that stay.
+    """
+    found = [
         OpNode(
             op="xla.fusion", phase=group.root.node.phase,
             inputs=tuple(v.spec for v in group.reads()),
@@ -196,6 +199,11 @@ def _calls(groups: Sequence[Group]) -> list[OpNode]:
         )
         for group in groups
     ]  # fmt: skip
+    kept = tuple(
+        value.spec for group in groups for root in group.roots if root.node.attrs.get("kept")
+        for value in root.writes
+    )  # fmt: skip
+    return [*found, OpNode(op="xla.results", phase="forward", inputs=kept, outputs=())]
 
 
 def _state_bytes(graph: OpGraph) -> int | None:

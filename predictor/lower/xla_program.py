@@ -132,7 +132,7 @@ def _key(node: OpNode, reads: Sequence[Val]) -> tuple[object, ...] | None:
         return None
     if KERNEL in node.attrs:  # views of one storage look alike
         return None
-    attrs = repr(sorted((k, v) for k, v in node.attrs.items() if k != "escapes"))
+    attrs = repr(sorted((k, v) for k, v in node.attrs.items() if k not in ("escapes", "kept")))
     first = node.outputs[0]
     operands = tuple((id(v), s.shape) for v, s in zip(reads, node.inputs, strict=True))
     return (node.op, operands, attrs, first.shape, first.dtype)

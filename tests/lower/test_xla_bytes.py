@@ -10,6 +10,7 @@ pytest.importorskip("optax", reason="training steps in JAX need optax")
 from jax_programs import FUSED, PROGRAMS
 
 import predictor
+from predictor.cost.memory import memory_report
 from predictor.lower.xla import lower_xla
 from predictor.lower.xla_backends import CPU, GPU, tpu
 
@@ -29,16 +30,30 @@ def _once(graph):
     return replace(graph, nodes=tuple(nodes))
 
 
-def test_fused_bytes_are_those_of_the_compiler():
-    errors = {}
+def test_fused_bytes_and_memory_are_those_of_the_compiler():
+    errors, memory = {}, {}
     for name in FUSED:
         jitted, arguments = PROGRAMS[name]()
-        theirs = jitted.lower(*arguments).compile().cost_analysis()["bytes accessed"]
-        graph = _once(predictor.capture(jitted, *arguments, platform="cpu"))
-        errors[name] = abs(_traffic(lower_xla(graph, CPU).kernels) / theirs - 1)
+        compiled = jitted.lower(*arguments).compile()
+        graph = predictor.capture(jitted, *arguments, platform="cpu")
+        traffic = _traffic(lower_xla(_once(graph), CPU).kernels)
+        errors[name] = abs(traffic / compiled.cost_analysis()["bytes accessed"] - 1)
+        peak = memory_report(lower_xla(graph, CPU)).peak_bytes
+        memory[name] = abs(peak / _allocated(compiled.memory_analysis()) - 1)
     assert len(errors) >= 10
     assert max(errors.values()) <= 0.25, errors
     assert statistics.median(errors.values()) <= 0.10, errors
+    assert max(memory.values()) <= 0.30, memory
+    assert statistics.median(memory.values()) <= 0.10, memory
+
+
+def _allocated(analysis):
+    """Bytes of arguments, results and temporaries."""
+    return (
+        analysis.argument_size_in_bytes
+        + analysis.output_size_in_bytes
+        + analysis.temp_size_in_bytes
+    )
 
 
 @pytest.mark.parametrize("name", ["mlp", "transformer", "cnn_sgd", "transformer_adamw"])

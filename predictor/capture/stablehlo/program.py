@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from predictor.capture.stablehlo.flattening import Flattened, flatten
@@ -36,7 +38,9 @@ def graph_of_module(
     """
     if trips is not None and trips < 1:
         raise CaptureError(f"trips {trips} is no number of iterations: 1 or more")
-    flat = partitioned(flatten(module, ["input"] * len(module.main.args), trips=trips), module)
+    flat = flatten(module, ["input"] * len(module.main.args), trips=trips)
+    _mark_kept(flat, module)
+    flat = partitioned(flat, module)
     backward = any(node.phase == "backward" for node in flat.nodes)
     if mode == "infer" and backward:
         raise CaptureError(
@@ -57,6 +61,25 @@ def graph_of_module(
         ),
         nodes=tuple(flat.nodes),
     )  # fmt: skip
+
+
+def _mark_kept(flat: Flattened, module: Module) -> None:
+    """Mark the makers of results that need memory of their own to the end of the step.
+
+    A result may take the memory of a donated argument of its type.
+    """
+    donated = Counter(
+        (spec.shape, spec.dtype)
+        for spec, argument in zip(flat.arguments, module.arguments, strict=True)
+        if argument.updated
+    )
+    for ref in flat.results:
+        kind = ref.spec.shape, ref.spec.dtype
+        if donated[kind] > 0:
+            donated[kind] -= 1
+        elif ref.node is not None:
+            node = flat.nodes[ref.node]
+            flat.nodes[ref.node] = replace(node, attrs={**node.attrs, "kept": True})
 
 
 def _workload(

@@ -188,3 +188,15 @@ def test_phases_come_from_the_name_stack():
     assert graph.workload.mode == "train"
     with pytest.raises(CaptureError, match="training step"):
         predictor.capture(jax.jit(step), w, x, mode="infer")
+
+
+def test_results_stay_unless_their_memory_is_donated():
+    def step(w, x):
+        return w + x, x * 2
+
+    args = [jax.ShapeDtypeStruct((256, 256), jnp.float32)] * 2
+    kept = {}
+    for donated in ((), (0,), (0, 1)):
+        graph = predictor.capture(jax.jit(step, donate_argnums=donated), *args)
+        kept[donated] = sum(bool(n.attrs.get("kept")) for n in graph.nodes)
+    assert kept == {(): 2, (0,): 1, (0, 1): 0}
