@@ -135,7 +135,7 @@ def test_a_program_that_does_not_fit_into_the_minutes_is_told(at_hand, monkeypat
     monkeypatch.setattr("predictor.traces.measure.session.deadline_after", lambda minutes: 0.0)
     status, _, err = call("measure", "own.py:program", "--out", "a.parquet", "--minutes", "1",
                           *FAST, capsys=capsys)  # fmt: skip
-    assert status == 2 and "own.py:program: a step takes" in err and "more --minutes" in err
+    assert status == 2 and "own.py:program: needs another" in err and "more --minutes" in err
     assert not (at_hand / "a.parquet").exists()
 
 
