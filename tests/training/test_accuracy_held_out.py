@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,21 +13,7 @@ import pytest
 
 from predictor.errors import DataError
 
-ROOT = Path(__file__).parents[2]
-MODULES = ("suites", "calibration", "held_out", "report")
 DEVICES = ("nvidia-t4", "nvidia-l4", "nvidia-rtx-3090")
-
-
-@pytest.fixture(scope="module")
-def accuracy() -> Iterator[SimpleNamespace]:
-    before = set(sys.modules)
-    sys.path.insert(0, str(ROOT / "training"))
-    try:
-        yield SimpleNamespace(**{m: importlib.import_module(f"accuracy_{m}") for m in MODULES})
-    finally:
-        sys.path.remove(str(ROOT / "training"))
-        for name in {m for m in sys.modules if m.startswith("accuracy_")} - before:
-            sys.modules.pop(name, None)
 
 
 @pytest.fixture

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import re
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,21 +18,7 @@ import pytest
 from predictor.fit.groups import summarise
 
 ROOT = Path(__file__).parents[2]
-MODULES = ("suites", "calibration", "causes", "cells", "tables", "figures", "report")
 Row = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def accuracy() -> Iterator[SimpleNamespace]:
-    """The modules of the script, by their names without `accuracy_`."""
-    before = set(sys.modules)
-    sys.path.insert(0, str(ROOT / "training"))
-    try:
-        yield SimpleNamespace(**{m: importlib.import_module(f"accuracy_{m}") for m in MODULES})
-    finally:
-        sys.path.remove(str(ROOT / "training"))
-        for name in {f"accuracy_{m}" for m in MODULES} - before:
-            sys.modules.pop(name, None)
 
 
 def made_up(seed: int = 0) -> pd.DataFrame:
