@@ -93,7 +93,7 @@ class Workload:
     dtype: str
     """Parameter dtype, or `amp-fp16` / `amp-bf16` under autocast."""
     optimizer: str | None = None
-    source: Literal["pytorch", "onnx"] = "pytorch"
+    source: Literal["pytorch", "onnx", "stablehlo"] = "pytorch"
     """What the program is written in, which decides what runs it unless the user says."""
     trainable_bytes: int = 0
     """Bytes of the parameters that get a gradient."""

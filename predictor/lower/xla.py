@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from predictor.cost.hlo import xla_flops
 from predictor.cost.liveness import memory_peaks
 from predictor.errors import CostRuleError
 from predictor.graph.ir import Kernel, KernelGraph, OpGraph, OpNode, TensorSpec, Workload
+from predictor.graph.ops import OPS
 from predictor.lower.eager import XLA_DIALECTS
 from predictor.lower.xla_backends import GPU, Backend
 from predictor.lower.xla_fusion import fuse
@@ -26,7 +27,9 @@ PYTORCH_XLA = "torch_xla"
 
 def is_xla(graph: OpGraph) -> bool:
     """Whether a captured program is one that XLA compiles."""
-    return any(node.op.startswith(XLA_DIALECTS) for node in graph.nodes[:1])
+    return graph.workload.source == "stablehlo" or any(
+        node.op.startswith(XLA_DIALECTS) for node in graph.nodes[:1]
+    )
 
 
 def lower_xla(
@@ -77,16 +80,29 @@ def lower_xla(
 
 
 def _told(workload: Workload, kernels: Sequence[Kernel]) -> Workload:
-    """The workload with what the lowering has to say: opaque calls by name."""
-    opaque: Counter[str] = Counter()
+    """The workload with what the lowering has to say: opaque kernels by name, an empty step."""
+    unknown: Counter[str] = Counter()
+    unmeasured: Counter[str] = Counter()
     for kernel in kernels:
-        if kernel.op == "opaque":
-            opaque[kernel.name.removeprefix("xla.")] += kernel.repeats
+        if OPS[kernel.op].op_class == "opaque":
+            named = unknown if kernel.op == "opaque" else unmeasured
+            named[kernel.name.removeprefix("xla.")] += kernel.repeats
     found = list(workload.warnings)
-    if opaque:
-        named = ", ".join(f"{name} ({count})" for name, count in sorted(opaque.items()))
-        found.append(f"opaque calls, whose work the program does not tell: {named}")
+    if unknown:
+        found.append(f"opaque calls, whose work the program does not tell: {_listed(unknown)}")
+    if unmeasured:
+        found.append(
+            f"opaque operations, from their roofline with a wide interval: {_listed(unmeasured)}"
+        )
+    if not kernels:
+        found.append(
+            "the program launches nothing: it computes nothing, or its tensors have no elements"
+        )
     return replace(workload, warnings=tuple(found))
+
+
+def _listed(names: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} ({count})" for name, count in sorted(names.items()))
 
 
 def _counted(graph: OpGraph) -> float | None:

@@ -146,7 +146,7 @@ class LatencyPredictor:
         far = _mean(outside * is_learned, whole[:, 1])
         widths = self._step_widths(graph, device, software, outside=far, transferred=away)
         phases, step, host = _compose(graph, table, whole, whole_floor, is_learned, widths)
-        warnings = (*self._warnings(device, known), *_host_warning(step, host, whole))
+        warnings = (*self._warnings(device, known), *_host_warning(graph, step, host, whole))
         if known:
             elsewhere = is_learned & ~here
             warnings += elsewhere_warning(self.name, device.id, table, whole[:, 1], elsewhere)
@@ -321,8 +321,10 @@ def _later(device: Floats, host: float) -> Floats:
     return np.asarray(out.numpy(), dtype=np.float64)
 
 
-def _host_warning(step: Interval, host: float, time: Floats) -> tuple[str, ...]:
+def _host_warning(graph: KernelGraph, step: Interval, host: float, time: Floats) -> tuple[str, ...]:
     """Says so where the host's assumed time adds a tenth or more to the device's."""
+    if graph.issued == "device":
+        return ()
     if not len(time):
         return ("no kernel is launched: the time is the host's alone",)
     device = float(time[:, 1].sum())
