@@ -19,10 +19,10 @@ from predictor.runtime import (
     Runtime,
     compile_mode,
     context_of,
+    graphs_for,
     kernels_key,
     lighter_of,
     lowered,
-    platform_of,
     runtime_of,
 )
 
@@ -131,10 +131,11 @@ def estimate(
 
     found = resolve_device(device)
     network = load(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
-    graph = capture(
-        target, inputs, *more, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch, seq=seq,
-        loss=loss, recompute=recompute, dims=dims, platform=platform_of(target, found),
+    graphs = graphs_for(
+        [found], target, inputs, *more, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch,
+        seq=seq, loss=loss, recompute=recompute, dims=dims,
     )  # fmt: skip
+    graph = graphs[found.id]
     runtime = runtime_of(graph, runtime)
     context = context_of(graph, software, matmul_tf32, runtime)
     own = adapters_of(adapter, [found], network)
@@ -169,7 +170,9 @@ def compare(
     allow_opaque: bool = False,
     adapter: str | Path | Adapter | None = None,
 ) -> Comparison:
-    """One program on several devices, captured once. Arguments as for `estimate`.
+    """One program on several devices, captured once, or lowered by JAX once for each platform.
+
+    Arguments are those of `estimate`.
 
     A device that cannot run the program's precision is listed as refused, with the reason; any
     other error is raised. `auto` takes the adapter of every device that has one.
@@ -184,10 +187,11 @@ def compare(
         raise UnknownDeviceError("no devices to compare; give at least one (`predictor devices`)")
     found = [resolve_device(device) for device in devices]
     network = load(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
-    graph = capture(
-        target, inputs, *more, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch, seq=seq,
-        loss=loss, recompute=recompute, dims=dims, platform=platform_of(target, found[0]),
+    graphs = graphs_for(
+        found, target, inputs, *more, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch,
+        seq=seq, loss=loss, recompute=recompute, dims=dims,
     )  # fmt: skip
+    graph = graphs[found[0].id]
     runtime = runtime_of(graph, runtime)
     context = context_of(graph, software, matmul_tf32, runtime)
     own = adapters_of(adapter, found, network)
@@ -203,15 +207,16 @@ def compare(
         known: dict[Hashable, tuple[KernelGraph, KernelGraph | None]] = {}
 
         def one(device: Device) -> Estimate:
-            key = kernels_key(graph, device, context)
+            held = graphs[device.id]
+            key = (id(held), kernels_key(held, device, context))
             if key not in known:
                 known[key] = (
-                    lowered(graph, device, context, runtime, allow_opaque=allow_opaque),
-                    lighter_of(graph, device, context, runtime, allow_opaque=allow_opaque),
+                    lowered(held, device, context, runtime, allow_opaque=allow_opaque),
+                    lighter_of(held, device, context, runtime, allow_opaque=allow_opaque),
                 )
             kernels, lighter = known[key]
             own_of = own.get(device.id)
-            return _estimate(graph, kernels, device, network, context, own_of, lighter)
+            return _estimate(held, kernels, device, network, context, own_of, lighter)
 
     estimates, refused = [], {}
     for device in found:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
+from predictor.capture.refusals import no_file, no_free_sizes, optimizer_without_training
 from predictor.capture.stablehlo.recognise import is_stablehlo
 from predictor.errors import CaptureError, MissingExtraError, NotYetError, UnknownTargetError
 from predictor.graph.ir import HALVES, OpGraph, autocast_of
@@ -98,11 +99,8 @@ def capture(
                          recompute=recompute or None)  # fmt: skip
         return _capture_onnx(target, dims=dims, batch=batch, seq=seq, dtype=dtype)
     exported = _is_exported(target)
-    if dims and not exported:
-        raise CaptureError(
-            f"dims ({', '.join(dims)}) size the free dimensions of an exported program; this "
-            "target has none: leave --dim out (batch and seq size a named target)"
-        )
+    if dims and not exported and not is_own_function(target):
+        raise no_free_sizes(dims)
     graph = _graph_of(target)
     if graph is not None:
         _check_captured(graph, mode=mode, dtype=dtype, batch=batch, seq=seq, optimizer=optimizer)
@@ -114,8 +112,8 @@ def capture(
     if dtype == "fp8":
         known = ", ".join((*DTYPES, *(f"amp-{half}" for half in HALVES)))
         raise NotYetError(f"dtype fp8 does not work yet; {known} do")
-    if optimizer is not None and mode != "train":
-        raise CaptureError(f"optimizer {optimizer!r} needs a training step: mode='train' (--train)")
+    if optimizer is not None and mode != "train" and not is_own_function(target):
+        raise optimizer_without_training(optimizer)
     if exported:
         if inputs is not None or recompute:
             raise CaptureError(
@@ -129,7 +127,7 @@ def capture(
     if isinstance(target, str):
         return _capture_named(
             target, inputs, loss, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch,
-            seq=seq, recompute=recompute,
+            seq=seq, recompute=recompute, dims=dims, platform=platform,
         )  # fmt: skip
     if batch is not None or seq is not None:
         raise CaptureError("batch and seq size a named target; a module's inputs have their own")
@@ -156,6 +154,11 @@ def capture(
         if value is not None:
             raise CaptureError(f"a step function decides its own {name}: leave {name} out")
     return capture_step(target, args, kwargs, amp=precision["amp"])
+
+
+def is_own_function(target: object) -> bool:
+    """Whether a target names a function of the user's own file, which may return anything."""
+    return isinstance(target, str) and target.rpartition(":")[0].endswith(".py")
 
 
 def _is_onnx(target: object) -> bool:
@@ -241,9 +244,7 @@ def _graph_of(target: Target) -> OpGraph | None:
     from predictor.traces.kineto.content import head_of
 
     if not Path(target).is_file():
-        raise UnknownTargetError(
-            f"no file {target!r}; `predictor capture` writes graph files, torch.profiler traces"
-        )
+        raise no_file(Path(target), "`predictor capture` writes graph files, torch.profiler traces")
     if f'"{FORMAT}"' not in head_of(Path(target), _HEAD_CHARS):
         from predictor.traces.kineto.target import graph_of_trace
 
@@ -265,6 +266,8 @@ def _capture_named(
     batch: int | None,
     seq: int | None,
     recompute: bool,
+    dims: Mapping[str, int] | None,
+    platform: str | None,
 ) -> OpGraph:
     for mark, kind in LATER_KINDS.items():
         if target.startswith(mark) or (mark.startswith(".") and target.endswith(mark)):
@@ -276,12 +279,13 @@ def _capture_named(
         raise CaptureError(
             f"target {target!r} brings its own inputs and loss; pass a module to give them"
         )
-    from predictor.capture.target import capture_target
+    from predictor.capture.target import Asked, capture_target
 
+    asked = Asked(mode=mode, optimizer=optimizer, dims=dims, platform=platform)
     mode = mode or "infer"
     return capture_target(
         target, mode=mode, batch=batch, seq=seq, dtype=dtype, recompute=recompute,
-        optimizer=_optimizer(mode, optimizer),
+        optimizer=_optimizer(mode, optimizer), asked=asked,
     )  # fmt: skip
 
 

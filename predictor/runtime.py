@@ -5,14 +5,14 @@ Each has kernels of its own, and a software context that says so.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from predictor.errors import CaptureError
 from predictor.graph.ir import KernelGraph, OpGraph, autocast_of
 from predictor.hardware.device import FUSED, Device, Software
-from predictor.program import Target
+from predictor.program import Target, capture
 
 if TYPE_CHECKING:
     from predictor.features.compiled import CompileMode
@@ -41,11 +41,33 @@ def runtime_of(graph: OpGraph, asked: str | None) -> Runtime:
     return "fused" if graph.workload.source == "onnx" and not trains else "pytorch"
 
 
-def platform_of(target: Target, device: Device) -> str | None:
-    """What a jitted JAX function is lowered for; None for other targets."""
-    from predictor.capture.stablehlo.recognise import PLATFORMS, is_jax_program
+def graphs_for(
+    devices: Sequence[Device], target: Target, inputs: object = None, *more: object, **options: Any
+) -> Mapping[str, OpGraph]:
+    """The captured program for each device, by device id.
 
-    return PLATFORMS.get(device.kind) if is_jax_program(target) else None
+    A program is captured once; one that JAX lowers, once for each platform among the devices.
+
+    Args:
+        devices: what it is captured for, one or more.
+        target: see `capture`.
+        inputs: see `capture`.
+        more: see `capture`.
+        options: see `capture`.
+    """
+    from predictor.capture.stablehlo.recognise import PLATFORMS, is_jax_program
+    from predictor.program import is_own_function
+
+    platforms = {device.id: PLATFORMS.get(device.kind) for device in devices}
+    first, *others = dict.fromkeys(platforms.values())
+    graphs = {first: capture(target, inputs, *more, platform=first, **options)}
+    by_jax = is_jax_program(target) or is_own_function(target)
+    again = by_jax and graphs[first].workload.source == "stablehlo"
+    for other in others:
+        graphs[other] = graphs[first]
+        if again:
+            graphs[other] = capture(target, inputs, *more, platform=other, **options)
+    return {device: graphs[platform] for device, platform in platforms.items()}
 
 
 def _by_xla(graph: OpGraph, software: Software) -> bool:

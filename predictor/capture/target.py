@@ -8,6 +8,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
@@ -17,11 +18,23 @@ from torch import nn
 from predictor import zoo
 from predictor.capture import timm_models
 from predictor.capture.failures import PROGRAM_ERRORS, first_line, program_line
+from predictor.capture.refusals import no_free_sizes, optimizer_without_training
 from predictor.capture.stablehlo.recognise import is_jax_program
 from predictor.capture.stablehlo.target import capture_stablehlo
 from predictor.capture.torch import capture_module
 from predictor.errors import CaptureError, NotYetError, UnknownTargetError
 from predictor.graph.ir import OpGraph
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the user asked, word for word: a JAX program takes or refuses it itself."""
+
+    mode: Literal["infer", "train"] | None = None
+    optimizer: str | None = None
+    dims: Mapping[str, int] | None = None
+    platform: str | None = None
+
 
 DTYPES = ("fp32", "fp16", "bf16", "amp-fp16", "amp-bf16")
 _MODULE_NAME = "_predictor_target"
@@ -36,6 +49,7 @@ def capture_target(
     dtype: str | None = None,
     optimizer: str | None = "adamw",
     recompute: bool = False,
+    asked: Asked = Asked(),
 ) -> OpGraph:
     """The framework calls of one step of a named target.
 
@@ -50,6 +64,7 @@ def capture_target(
         dtype: one of `DTYPES`; None keeps the dtypes that the target has.
         optimizer: `adamw`, `sgd` or None; training only.
         recompute: see `capture_module`.
+        asked: the options as they were given; `dims` and `platform` are of JAX programs alone.
 
     Raises:
         UnknownTargetError: no such name, file or function, or the file fails to import.
@@ -75,9 +90,13 @@ def capture_target(
         module, inputs = _called(loaded, path, function, {"batch": batch, "seq": seq})
         if is_jax_program(module):
             return capture_stablehlo(
-                module, inputs, (), mode="train" if mode == "train" else None, dims=None,
-                platform=None, dtype=dtype,
+                module, inputs, (), mode=asked.mode, dims=asked.dims, platform=asked.platform,
+                dtype=dtype, optimizer=asked.optimizer, recompute=recompute,
             )  # fmt: skip
+        if asked.dims:
+            raise no_free_sizes(asked.dims)
+        if asked.optimizer is not None and mode != "train":
+            raise optimizer_without_training(asked.optimizer)
         named = isinstance(inputs, Mapping)
         return capture_module(
             module, () if named else inputs, inputs if named else None,

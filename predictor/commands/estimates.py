@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,12 +12,18 @@ from predictor.commands import options
 from predictor.commands.later import refuse_given
 from predictor.commands.output import (
     check_files,
+    note,
     note_no_adapter,
     prints_aside,
     say,
     show,
     write_json,
 )
+from predictor.errors import UnsupportedPrecision
+from predictor.runtime import graphs_for
+
+if TYPE_CHECKING:
+    from predictor.report.estimate import Estimate
 
 
 def estimate(
@@ -49,7 +55,8 @@ def estimate(
 ) -> None:
     """Latency, memory and coverage of a program on a device.
 
-    With several --device the program is captured once; --json then writes an array.
+    With several --device the program is captured once (a JAX function once a platform); --json then
+    writes an array. A device that cannot run it is told last, and the exit status is 1.
     """
     refuse_given(gpus=gpus, plan=plan, html=html, perfetto=perfetto)
     check_files(json=json)
@@ -60,33 +67,44 @@ def estimate(
     adapters = api.adapters_of(adapter, devices, network)
     note_no_adapter(adapter, found=bool(adapters))
     with prints_aside():
-        graph = api.capture(
-            target, mode=options.mode_of(train), batch=batch, seq=seq, dtype=dtype,
+        graphs = graphs_for(
+            devices, target, mode=options.mode_of(train), batch=batch, seq=seq, dtype=dtype,
             optimizer=optimizer, recompute=recompute, dims=options.dims_of(dim),
         )  # fmt: skip
-    estimates = [
-        api.estimate(
-            graph,
-            device=one,
-            checkpoint=network,
-            matmul_tf32=tf32 or None,
-            runtime=options.runtime_named(runtime),
-            compile=compile_,
-            allow_opaque=allow_opaque,
-            adapter=adapters.get(one.id),
-        )
-        for one in devices
-    ]
+    estimates: list[Estimate] = []
+    refused: dict[str, UnsupportedPrecision] = {}
+    for one in devices:
+        try:
+            estimates.append(
+                api.estimate(
+                    graphs[one.id],
+                    device=one,
+                    checkpoint=network,
+                    matmul_tf32=tf32 or None,
+                    runtime=options.runtime_named(runtime),
+                    compile=compile_,
+                    allow_opaque=allow_opaque,
+                    adapter=adapters.get(one.id),
+                )
+            )
+        except UnsupportedPrecision as error:
+            refused[one.id] = error
+    if not estimates:
+        raise next(iter(refused.values()))
     if json is not None:
         rows = [e.to_json() for e in estimates]
-        write_json(rows[0] if len(rows) == 1 else rows, json)
+        write_json(rows[0] if len(devices) == 1 else rows, json)
     if json != "-":
         from predictor.report.text import estimate_view
 
-        for i, one in enumerate(estimates):
+        for i, found in enumerate(estimates):
             if i:
                 say("")
-            show(estimate_view(one))
+            show(estimate_view(found))
+    for name, reason in refused.items():
+        note(f"error: {name} is refused: {reason}")
+    if refused:
+        raise typer.Exit(1)
 
 
 def compare(
@@ -149,6 +167,7 @@ def capture(
     optimizer: options.Optimizer = None,
     recompute: options.Recompute = False,
     dim: options.Dim = None,
+    platform: options.Platform = None,
 ) -> None:
     """The graph alone: every framework call of a step, as JSON."""
     from predictor.graph.serialize import save_graph
@@ -157,7 +176,7 @@ def capture(
     with prints_aside():
         graph = api.capture(
             target, mode=options.mode_of(train), batch=batch, seq=seq, dtype=dtype,
-            optimizer=optimizer, recompute=recompute, dims=options.dims_of(dim),
+            optimizer=optimizer, recompute=recompute, dims=options.dims_of(dim), platform=platform,
         )  # fmt: skip
     save_graph(graph, out)
     say(f"{out}: {len(graph.nodes):,} framework calls, {graph.workload.parameters:,} parameters")

@@ -74,7 +74,15 @@ Dim = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=N",
-        help="A free size of an exported program or ONNX model, by name; may be repeated.",
+        help="A free size of an exported program or ONNX model, by name; trips=N: iterations of a "
+        "JAX program's loops; may be repeated.",
+    ),
+]
+Platform = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="What a jitted JAX function is lowered for: cuda (when not given), tpu or cpu.",
     ),
 ]
 Adapter = Annotated[

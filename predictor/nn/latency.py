@@ -323,10 +323,13 @@ def _later(device: Floats, host: float) -> Floats:
 
 def _host_warning(graph: KernelGraph, step: Interval, host: float, time: Floats) -> tuple[str, ...]:
     """Says so where the host's assumed time adds a tenth or more to the device's."""
+    if not len(time) and host > 0:
+        return ("no kernel is launched: the time is the host's alone",)
+    if not len(time):
+        why = "the program computes nothing, or its tensors have no elements"
+        return (f"no kernel is launched, so that there is no time: {why}",)
     if graph.issued == "device":
         return ()
-    if not len(time):
-        return ("no kernel is launched: the time is the host's alone",)
     device = float(time[:, 1].sum())
     if step.latency_us < HOST_BOUND * device:
         return ()

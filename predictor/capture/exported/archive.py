@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from predictor.errors import CaptureError, UnknownTargetError
+from predictor.capture.refusals import no_file
+from predictor.errors import CaptureError
 
 LARGEST_DESCRIPTION = 128 << 20
 """Bytes of the largest description that is read (a call takes one to five thousand)."""
@@ -47,7 +48,7 @@ def read_description(path: Path) -> Description:
         CaptureError: the file is none, is damaged, or holds something else than one program.
     """
     if not path.is_file():
-        raise UnknownTargetError(f"no file {str(path)!r}; torch.export.save writes .pt2 files")
+        raise no_file(path, "torch.export.save writes .pt2 files")
     with path.open("rb") as file:
         return read_archive(file, str(path))
 

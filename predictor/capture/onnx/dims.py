@@ -46,7 +46,7 @@ def input_shape(info: ValueInfoProto, tensor: TypeProto.Tensor, sizes: Sizes) ->
             if dim.dim_value < 0 and (dim.dim_value != -1):
                 raise CaptureError(f"input {info.name!r} declares size {dim.dim_value}")
             if dim.dim_value != -1:
-                own = sizes.given.get(f"{info.name}.{axis}")
+                own = sizes.value(f"{info.name}.{axis}")
                 if own not in (None, dim.dim_value):
                     raise CaptureError(
                         f"axis {axis} of input {info.name!r} is fixed at {dim.dim_value}, not "
@@ -56,8 +56,13 @@ def input_shape(info: ValueInfoProto, tensor: TypeProto.Tensor, sizes: Sizes) ->
                 continue
         place = f"{info.name}.{axis}"
         name = dim.dim_param or place
-        value = sizes.value(place)
-        value = sizes.value(name) if value is None else value
+        own, value = sizes.value(place), sizes.value(name)
+        if own is not None and value not in (None, own):
+            raise CaptureError(
+                f"axis {axis} of input {info.name!r} is sized twice: {place}={own} and "
+                f"{name}={value}: leave one out"
+            )
+        value = value if own is None else own
         if value is None:
             sizes.missing.setdefault(name, []).append(f"{info.name}[{axis}]")
         shape.append(1 if value is None else value)
@@ -147,6 +152,14 @@ def with_usual_names(
                 n for n, places in there.items()
                 if all(at == axis for _, at in places) and n.lower() not in BATCH_NAMES | SEQ_NAMES
             ]  # fmt: skip
+        twice = next((n for n in found if n in given), None)
+        if twice is not None and len(found) == 1:
+            if given[twice] == value:
+                continue
+            raise CaptureError(
+                f"--{flag} {value} and --dim {twice}={given[twice]} size the same axis of {name}: "
+                "leave one out"
+            )
         found = [n for n in found if n not in given]
         if len(found) != 1 and flag == "batch" and not found:
             fixed = {

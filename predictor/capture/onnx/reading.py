@@ -12,7 +12,8 @@ from onnx import TensorProto
 
 from predictor.capture.onnx.tape import MOST_AXES
 from predictor.capture.onnx.values import KNOWN_LIMIT, NUMPY, Array, dtype_of, numel_of
-from predictor.errors import CaptureError, UnknownTargetError
+from predictor.capture.refusals import no_file
+from predictor.errors import CaptureError
 
 SUFFIX = ".onnx"
 MOST_VERSIONS = 2**20
@@ -30,7 +31,7 @@ def read_model(path: str | Path) -> onnx.ModelProto:
     """
     path = Path(path)
     if not path.is_file():
-        raise UnknownTargetError(f"no file {str(path)!r}")
+        raise no_file(path)
     size = path.stat().st_size
     if size >= MOST_FILE_BYTES:
         raise CaptureError(

@@ -91,8 +91,9 @@ def flatten(
         local: not needed by most callers; gives an argument another type than the module's.
 
     Raises:
-        CaptureError: a loop without a fixed number of iterations and no `trips`, a call of an
-            unknown function or of itself, or more than `MAX_NODES` operations.
+        CaptureError: a loop without a fixed number of iterations and no `trips`, `trips` without
+            such a loop, a call of an unknown function or of itself, or more than `MAX_NODES`
+            operations.
     """
     walk = _Walk(module, trips)
     env: dict[Value, Ref] = {}
@@ -103,6 +104,11 @@ def flatten(
         specs.append(spec)
         env[value] = Ref(spec, None)
     results = walk.body(module.main, env, _Place())
+    if trips is not None and not walk.asked:
+        raise CaptureError(
+            f"{module.name}: the program fixes how often each of its loops runs: leave trips "
+            "(--dim trips) out"
+        )
     walk.escape(results)
     return Flattened(walk.finished(), specs, results, list(dict.fromkeys(walk.warnings)))
 
@@ -120,6 +126,8 @@ class _Walk:
         self.deps: list[tuple[int, ...]] = []
         self.phases: list[Phase] = []
         self.warnings: list[str] = []
+        self.asked = False
+        """Whether a loop took the iterations that were given."""
         self._storages = 0
         self._placed = 0
         self._live: dict[int, list[Instr]] = {}
@@ -296,7 +304,7 @@ class _Walk:
         outer = {v: r.known for v, r in env.items() if r.known is not None}
         count = trip_count(condition, body, lambda v: start.get(v, outer.get(v)))
         if count is None:
-            count = self.trips
+            count, self.asked = self.trips, True
         if count is None:
             at = f" at {instr.where!r}" if instr.where else ""
             raise CaptureError(

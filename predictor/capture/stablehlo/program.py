@@ -28,13 +28,14 @@ def graph_of_module(
     Args:
         module: what was read.
         name: what the user called it.
-        mode: whether the program is a training step; found from its name stack when not given
-            (text that was written without debug information has none).
+        mode: whether the program is a training step; found from its name stack, or from what it
+            returns, when not given (text that was written without debug information has none).
         trips: iterations of loops whose number the program does not fix.
 
     Raises:
         CaptureError: a loop without a fixed number of iterations and no `trips`, a call that
-            cannot be inlined, or inference asked of a program that differentiates.
+            cannot be inlined, inference asked of a program that differentiates, or a training
+            step of one that neither differentiates nor returns parameters.
     """
     if trips is not None and trips < 1:
         raise CaptureError(f"trips {trips} is no number of iterations: 1 or more")
@@ -47,10 +48,19 @@ def graph_of_module(
             f"{name} is a training step (it differentiates): leave the mode out, or lower the "
             "forward function"
         )
-    training = backward or mode == "train"
+    training = backward
     roles = roles_of(flat, module.arguments, training=training)
-    if not training and mode is None and updates_parameters(flat, roles):
-        training = True
+    if not training and mode != "infer":
+        named = any(node.module for node in flat.nodes)
+        one = mode == "train" and not named
+        training = updates_parameters(flat, roles, least=1 if one else 2)
+        if mode == "train" and not training:
+            raise CaptureError(
+                f"{name} is no training step: nothing in it differentiates, and it returns no "
+                "tensor like each of its parameters; leave train out, or lower the training step "
+                "itself (jax.value_and_grad and the optimizer's update)"
+            )
+    if training and not backward:
         roles = roles_of(flat, module.arguments, training=True)
     flat = with_roles(flat, roles)
     updates = any(node.phase == "optimizer" for node in flat.nodes) or "state" in roles

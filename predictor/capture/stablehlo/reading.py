@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from predictor.capture.failures import first_line
+from predictor.capture.refusals import no_file
 from predictor.capture.stablehlo.attributes import READINGS
 from predictor.capture.stablehlo.records import (
     TOKEN,
@@ -64,6 +65,8 @@ def read_file(path: Path) -> Module:
         MissingExtraError: jax is not installed.
     """
     bindings()
+    if not path.is_file():
+        raise no_file(path, "StableHLO is text or bytecode, written by JAX (docs/jax.md)")
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -80,6 +83,14 @@ def read_program(data: bytes | str, *, name: str) -> Module:
 
     raw = data if isinstance(data, bytes) else data.encode()
     context = make_ir_context()
+    said: list[str] = []
+
+    def hear(diagnostic: Any) -> bool:
+        """Keep what MLIR would print by itself."""
+        said.append(str(diagnostic.message))
+        return True
+
+    handler: Any = context.attach_diagnostic_handler(hear)
     try:
         if raw.startswith(BYTECODE) and PORTABLE in raw[:32]:
             from jaxlib.mlir.dialects import stablehlo
@@ -97,10 +108,13 @@ def read_program(data: bytes | str, *, name: str) -> Module:
             "`lowered.as_text()` or jax.export"
         ) from None
     except (ir.MLIRError, ValueError, RuntimeError) as error:
+        reason = "".join(said[:1]).partition("\n")[0][:300] or _reason(error)
         raise CaptureError(
-            f"{name} is not StableHLO that this jaxlib reads: {_reason(error)}; write it with "
+            f"{name} is not StableHLO that this jaxlib reads: {reason}; write it with "
             "`lowered.as_text()` or jax.export"
         ) from None
+    finally:
+        handler.detach()
     return module_records(module, name=name)
 
 
@@ -143,7 +157,7 @@ class _Reader:
     def module(self, module: Any) -> Module:
         functions: dict[str, Body] = {}
         meshes: dict[str, Mapping[str, int]] = {}
-        entry: Any = None
+        public: list[Any] = []
         for held in module.body.operations:
             op = held.operation
             if op.name == "sdy.mesh":
@@ -154,10 +168,9 @@ class _Reader:
             if not len(op.regions[0].blocks):
                 raise CaptureError(f"{self.name}: function @{symbol} has no body")
             functions[symbol] = self.body(op.regions[0], 0)
-            if symbol == "main" or entry is None:
-                entry = op
-        if entry is None:
-            raise CaptureError(f"{self.name} holds no function: a program has a @main")
+            if symbol == "main" or not _is_private(op):
+                public.append(op)
+        entry = self.entry(public, list(functions))
         attributes = module.operation.attributes
         return Module(
             name=self.name,
@@ -170,6 +183,19 @@ class _Reader:
             partitions=_count(attributes, "mhlo.num_partitions"),
             replicas=_count(attributes, "mhlo.num_replicas"),
             meshes=meshes,
+        )
+
+    def entry(self, public: Sequence[Any], names: Sequence[str]) -> Any:
+        """The function that the program is: @main, or the only one that can be called."""
+        main = [op for op in public if op.attributes["sym_name"].value == "main"]
+        if main or len(public) == 1:
+            return (main or public)[0]
+        if not names:
+            raise CaptureError(f"{self.name} holds no function: a program has a @main")
+        listed = ", ".join(f"@{name}" for name in names[:8])
+        which = "more than one public function" if public else "private functions alone"
+        raise CaptureError(
+            f"{self.name} holds {which} ({listed}) and no @main: rename the one that is the program"
         )
 
     def arguments(self, entry: Any) -> tuple[Argument, ...]:
@@ -279,6 +305,11 @@ def mesh_axes(text: str) -> dict[str, int]:
     inside = text[text.find("[") + 1 : text.rfind("]")]
     axes = (part.split("=") for part in inside.split(",") if "=" in part)
     return {name.strip().strip('"'): int(size) for name, size in axes}
+
+
+def _is_private(op: Any) -> bool:
+    held = op.attributes
+    return "sym_visibility" in held and str(held["sym_visibility"].value) == "private"
 
 
 def _rows(entry: Any, name: str) -> list[Any]:

@@ -50,14 +50,20 @@ def roles_of(flat: Flattened, arguments: Sequence[Argument], *, training: bool) 
     return found
 
 
-def updates_parameters(flat: Flattened, roles: Sequence[Role]) -> bool:
-    """Whether the results hold a tensor of the type of every parameter, two or more: a step."""
+def updates_parameters(flat: Flattened, roles: Sequence[Role], *, least: int = 2) -> bool:
+    """Whether the results hold a tensor of the type of every parameter: a step.
+
+    Args:
+        flat: the program.
+        roles: of its arguments.
+        least: parameters that there must be; one alone may be met by chance.
+    """
     results = Counter((ref.spec.shape, ref.spec.dtype) for ref in flat.results)
     held = Counter(
         (spec.shape, spec.dtype)
         for spec, role in zip(flat.arguments, roles, strict=True) if role == "parameter"
     )  # fmt: skip
-    return held.total() > 1 and held <= results
+    return held.total() >= least and held <= results
 
 
 def _named(name: str) -> Role | None:

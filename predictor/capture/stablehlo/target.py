@@ -10,6 +10,7 @@ from typing import Literal
 from predictor.capture.stablehlo.jitted import capture_jitted
 from predictor.capture.stablehlo.program import graph_of_module
 from predictor.capture.stablehlo.reading import read_file
+from predictor.capture.stablehlo.recognise import PLATFORMS
 from predictor.errors import CaptureError
 from predictor.graph.ir import OpGraph
 
@@ -42,9 +43,13 @@ def capture_stablehlo(
     for name, value in refused.items():
         if value is not None and value is not False:
             raise CaptureError(
-                f"a lowered program decides its own {name}: leave {name} out, and lower the "
-                "program that you mean"
+                f"a JAX or StableHLO program decides its own {name}: leave {name} out, and lower "
+                "the program that you mean"
             )
+    if platform not in (None, *PLATFORMS.values()):
+        raise CaptureError(
+            f"platform {platform!r} is unknown; one of: {', '.join(PLATFORMS.values())}"
+        )
     given = dict(dims or {})
     trips = given.pop(TRIPS, None)
     if given:

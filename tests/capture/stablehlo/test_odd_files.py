@@ -16,6 +16,7 @@ import predictor
 from predictor.errors import CaptureError, MissingExtraError, PredictorError, UnknownTargetError
 
 ADD = "stablehlo.add %x, %x : tensor<4xf32>"
+ADD_ONE = f"%0 = {ADD} return %0 : tensor<4xf32>"
 
 
 def _main(body: str, result: str = "tensor<4xf32>", argument: str = "tensor<4xf32>") -> str:
@@ -148,3 +149,77 @@ def test_tensors_without_elements(tmp_path: Path, rows: int, summed: int, kernel
     )
     found = predictor.estimate(str(file), device="nvidia-t4")
     assert (found.workload.kernels, found.workload.flops) == (kernels, 0)
+
+
+def test_trips_for_loops_that_are_counted_are_refused():
+    def run(x):
+        return jax.lax.fori_loop(0, 3, lambda _, y: jnp.tanh(y), x)
+
+    x = jax.ShapeDtypeStruct((4,), jnp.float32)
+    with pytest.raises(CaptureError, match="fixes how often each of its loops runs"):
+        predictor.capture(jax.jit(run), x, dims={"trips": 5})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("func.func private @f(%x: T) -> T { return %x : T }", r"private functions alone \(@f\)"),
+        (
+            "func.func @f(%x: T) -> T { return %x : T }\nfunc.func @g(%x: T) -> T { return %x : T }",
+            r"more than one public function \(@f, @g\)",
+        ),
+    ],
+)
+def test_a_module_without_a_main_says_what_it_holds(tmp_path: Path, text: str, words: str):
+    file = tmp_path / "main.mlir"
+    file.write_text(f"module {{ {text} }}".replace("T", "tensor<4xf32>"))
+    with pytest.raises(CaptureError, match=words):
+        predictor.capture(str(file))
+
+
+def test_the_only_public_function_is_the_program(tmp_path: Path):
+    file = tmp_path / "step.mlir"
+    private = f"func.func private @f(%x: tensor<4xf32>) -> tensor<4xf32> {{ {ADD_ONE} }}"
+    call = "%0 = call @f(%x) : (tensor<4xf32>) -> tensor<4xf32> return %0 : tensor<4xf32>"
+    public = f"func.func @step(%x: tensor<4xf32>) -> tensor<4xf32> {{ {call} }}"
+    file.write_text(f"module {{ {private}\n{public} }}")
+    assert [n.op for n in predictor.capture(str(file)).nodes] == ["stablehlo.add"]
+
+
+@pytest.mark.parametrize("suffix", ["mlir", "mlirbc", "onnx", "pt2", "json"])
+def test_a_folder_is_no_file(tmp_path: Path, suffix: str):
+    folder = tmp_path / f"folder.{suffix}"
+    folder.mkdir()
+    with pytest.raises(UnknownTargetError, match="is a folder, not a file"):
+        predictor.capture(str(folder))
+
+
+def test_cut_bytecode_is_one_line_and_nothing_else(tmp_path: Path, capfd):
+    exported = jax.export.export(jax.jit(jnp.tanh), platforms=["tpu"])(
+        jax.ShapeDtypeStruct((4,), jnp.float32)
+    )
+    file = tmp_path / "cut.mlirbc"
+    data = exported.mlir_module_serialized
+    file.write_bytes(data[: len(data) // 2])
+    with pytest.raises(CaptureError, match="is not StableHLO that this jaxlib reads: attempting"):
+        predictor.capture(str(file))
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("device", ["nvidia-t4", "google-tpu-v5e"])
+@pytest.mark.parametrize("run", [lambda x: x, lambda x: x + 1])
+def test_a_program_that_launches_nothing_says_so(device, run):
+    rows = 0 if run(1) == 2 else 4
+    found = predictor.estimate(
+        jax.jit(run), jax.ShapeDtypeStruct((rows, 8), jnp.float32), device=device
+    )
+    assert (found.workload.kernels, found.latency_us, found.software.framework) == (0, 0.0, "jax")
+    assert any("no kernel is launched, so that there is no time" in w for w in found.warnings)
+
+
+def test_a_transform_without_measured_rows_is_opaque_and_listed():
+    x = jax.ShapeDtypeStruct((64, 1024), jnp.complex64)
+    found = predictor.estimate(jax.jit(jnp.fft.fft), x, device="nvidia-t4")
+    assert found.coverage.opaque == 1.0
+    assert any("opaque operations, from their roofline" in w and "fft (1)" in w
+               for w in found.warnings)  # fmt: skip
