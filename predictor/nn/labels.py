@@ -14,9 +14,10 @@ from predictor.features.columns import token_of
 from predictor.features.roofline import op_class_of
 from predictor.features.table import KernelTable
 from predictor.graph.ops import TOKENS
+from predictor.hardware.device import Device
 from predictor.hardware.kinds import and_list
 from predictor.hardware.peaks import MATRIX_CLASSES
-from predictor.nn.learned import Entry, Measured, speaks
+from predictor.nn.learned import Entry, Measured, speaks, speaks_on_lanes
 from predictor.nn.priors import EFFICIENCY, SPREAD, SPREAD_DEFAULT
 
 Floats = NDArray[np.float64]
@@ -26,15 +27,16 @@ ELSEWHERE = 0.1
 
 
 def spoken_for(
-    learned: Collection[Entry], table: KernelTable, path: NDArray[np.str_], kind: str
+    learned: Collection[Entry], table: KernelTable, path: NDArray[np.str_], device: Device
 ) -> Flags:
     """(N,) whether the model speaks for each kernel.
 
     It does where rows of the kernel's token and dtype were measured on such a kind of device and
-    the same hardware path: fp32 convolutions on fp32 lanes say nothing of TF32 ones.
+    the same hardware path: fp32 convolutions on fp32 lanes say nothing of TF32 ones. Halves on fp32 lanes it knows from rows of the device.
     """
-    known = _of_kinds(table, lambda token, dtype: speaks(learned, token, dtype, kind))
-    return known & on_native_path(table, path)
+    known = _of_kinds(table, lambda token, dtype: speaks(learned, token, dtype, device.kind))
+    lanes = _of_kinds(table, lambda t, dtype: speaks_on_lanes(learned, t, dtype, device.id))
+    return known & np.where(on_native_path(table, path), True, lanes & (path == "fp32"))
 
 
 def measured_here(measured: Measured, table: KernelTable, device: str) -> Flags:

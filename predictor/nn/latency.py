@@ -47,7 +47,7 @@ from predictor.nn.labels import (
     spoken_for,
     unlearned_us,
 )
-from predictor.nn.learned import Entry, Measured, measured_of, with_twins
+from predictor.nn.learned import Entry, Measured, measured_of, on_lanes, with_twins
 from predictor.nn.older_releases import weights_of_today
 from predictor.nn.prediction import Interval, Prediction
 from predictor.nn.priors import HOST_BACKWARD_SHARE, HOST_CALL_US, HOST_LAUNCH_US, HOST_SPREAD
@@ -121,7 +121,7 @@ class LatencyPredictor:
             log_us = np.log(base) + log_ratio[:, 1]
             of = partial(self._log_us, device=device, software=software)
             log_ratio += lowered(table, log_us, self.rising, of)[:, None]
-        is_learned = spoken_for(self.learned, table, features.roofline.path, device.kind)
+        is_learned = spoken_for(self.learned, table, features.roofline.path, device)
         here = measured_here(self.measured, table, device.id)
         told = software.framework_version is not None
         outside = self.outside(features, release_known=told)
@@ -360,7 +360,8 @@ def load_predictor(release: ReleaseLike) -> LatencyPredictor:
     return LatencyPredictor(
         name=release.name,
         networks=networks,
-        learned=with_twins(model["learned"]), measured=measured_of(model),
+        learned=with_twins(model["learned"]) | on_lanes(model.get("measured") or {}),
+        measured=measured_of(model),
         range_low_TF=low.numpy(), range_high_TF=high.numpy(), calibration=calibration,
         rising=tuple(model.get("rising", ())),
         compiled_graphs=model.get("compiled_graphs", "eager"),

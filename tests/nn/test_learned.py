@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from predictor.nn.learned import Measured, by_device, entries_of, measured_of, speaks, with_twins
+from predictor.nn.learned import (
+    Measured,
+    by_device,
+    entries_of,
+    measured_of,
+    on_lanes,
+    speaks,
+    speaks_on_lanes,
+    with_twins,
+)
 
 
 def test_a_pair_speaks_for_any_device_and_a_triple_for_its_own() -> None:
@@ -51,6 +60,16 @@ def test_a_release_that_tells_devices_alone_measured_all_on_each() -> None:
     measured = measured_of({"devices": [T4]})
     assert measured == Measured(devices=frozenset({T4}))
     assert measured.here(T4, "conv", "fp8") and not measured.here(L4, "conv", "fp8")
+
+
+def test_halves_on_fp32_lanes_are_known_from_the_device_and_its_twin_alone() -> None:
+    pairs = [["gemm", "fp16"], ["gemm", "fp32"], ["gelu", "fp16"]]
+    learned = on_lanes({"nvidia-p100-pcie-16gb": pairs})
+    for device in ("nvidia-p100-pcie-16gb", "nvidia-p100-sxm2-16gb"):
+        assert speaks_on_lanes(learned, "gemm", "fp16", device)
+    assert not speaks_on_lanes(learned, "gemm", "fp16", "nvidia-tesla-p4")
+    assert not speaks_on_lanes(learned, "gemm", "fp32", "nvidia-p100-pcie-16gb")  # never a fallback
+    assert len(learned) == 2  # elementwise work has no matrix unit to miss
 
 
 def test_pairs_by_device() -> None:
