@@ -32,7 +32,8 @@ def spoken_for(
     """(N,) whether the model speaks for each kernel.
 
     It does where rows of the kernel's token and dtype were measured on such a kind of device and
-    the same hardware path: fp32 convolutions on fp32 lanes say nothing of TF32 ones. Halves on fp32 lanes it knows from rows of the device.
+    the same hardware path: fp32 convolutions on fp32 lanes say nothing of TF32 ones. Halves
+    on fp32 lanes it knows from rows of the device.
     """
     known = _of_kinds(table, lambda token, dtype: speaks(learned, token, dtype, device.kind))
     lanes = _of_kinds(table, lambda t, dtype: speaks_on_lanes(learned, t, dtype, device.id))
