@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from predictor.errors import CaptureError
 from predictor.graph.ir import KernelGraph, OpGraph, autocast_of
-from predictor.hardware.device import Device, Software
+from predictor.hardware.device import FUSED, Device, Software
 from predictor.program import Target
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def kernels_key(graph: OpGraph, device: Device, software: Software) -> Hashable:
     """What a program's kernels depend on besides the program."""
     from predictor.lower.xla_backends import backend_of
 
-    return backend_of(device) if _by_xla(graph, software) else None
+    return backend_of(device, software) if _by_xla(graph, software) else None
 
 
 def lowered(
@@ -71,7 +71,7 @@ def lowered(
     from predictor.lower.xla_backends import backend_of
 
     if _by_xla(graph, software):
-        return lower_xla(graph, backend_of(device), allow_opaque=allow_opaque)
+        return lower_xla(graph, backend_of(device, software), allow_opaque=allow_opaque)
     if runtime == "fused":
         from predictor.lower.inference import lower_inference
 
@@ -118,13 +118,23 @@ def lighter_of(
 def context_of(
     graph: OpGraph, software: Software | None, matmul_tf32: bool | None, runtime: Runtime
 ) -> Software:
-    """The context of the run: autocast comes from what was captured, XLA's defaults with it."""
-    from predictor.lower.xla import is_xla
+    """The context of the run: autocast comes from what was captured, XLA's defaults with it.
 
-    usual = Software() if runtime == "pytorch" else Software(framework="fused inference")
+    Raises:
+        CaptureError: TF32 asked of a program that says the precision of each product itself.
+    """
+    from predictor.lower.xla import is_xla
+    from predictor.lower.xla_backends import JAX
+
     if is_xla(graph):
-        usual = Software(
-            framework="jax", mode="compiled", matmul_tf32=True, memory_format="channels_last"
-        )
+        if matmul_tf32 is not None:
+            raise CaptureError(
+                "a JAX or StableHLO program says the precision of each product itself: leave tf32 "
+                "out, and lower it under jax.default_matmul_precision ('highest' is fp32; the "
+                "default takes TF32 where the GPU has it)"
+            )
+        own = JAX if software is None else replace(software, framework="jax", mode="compiled")
+        return replace(own, amp=None)
+    usual = Software() if runtime == "pytorch" else Software(framework=FUSED)
     context = replace(software or usual, amp=autocast_of(graph.workload.dtype))
     return context if matmul_tf32 is None else replace(context, matmul_tf32=matmul_tf32)

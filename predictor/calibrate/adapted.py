@@ -35,7 +35,7 @@ from predictor.calibrate.terms import (
 )
 from predictor.errors import AdapterError
 from predictor.features.columns import NodeFeatures, node_features
-from predictor.features.table import KernelTable, table_from_graph
+from predictor.features.table import KernelTable, repeats_of, table_from_graph
 from predictor.graph.ir import PHASES, KernelGraph
 from predictor.hardware.device import Device, Software
 from predictor.nn.composition import STEP_SHARPNESS
@@ -69,6 +69,7 @@ class AdaptedPredictor:
             return found
         table = table_from_graph(graph)
         terms = _terms(self.base, table, node_features(table, device, software), found)
+        runs = repeats_of(graph)
         weights = self.adapter.posterior.weights_T()
         kernels = _alone(terms, found.kernel_us)
         log_N, scale_N = self.corrected(kernels)
@@ -83,9 +84,12 @@ class AdaptedPredictor:
         moved = replace(
             moved, kernel_lower_us=np.maximum(moved.kernel_lower_us, found.floor_us),
             warnings=(*(w for w in found.warnings if w != unmeasured), self.adapter.line,
-                      *_held(time, wanted < found.floor_us)),
+                      *_held(time * runs, wanted < found.floor_us)),
         )  # fmt: skip
         host = {p: host_us(graph, table, p, table.phase == i) for i, p in enumerate(PHASES)}
+        before_us, after_us, floor_us = (
+            us * runs for us in (found.kernel_us, time, found.floor_us)
+        )
         row_T = step_row(graph, software)
         faster = float(np.exp(weights[HOST]))
         factor = float(np.exp(row_T @ weights))
@@ -93,18 +97,18 @@ class AdaptedPredictor:
         for i, phase in enumerate(PHASES):
             if phase in found.phases:
                 at = table.phase == i
-                before = _later(float(found.kernel_us[at].sum()), host[phase])
-                after = _later(float(time[at].sum()), host[phase] * faster) * factor
+                before = _later(float(before_us[at].sum()), host[phase])
+                after = _later(float(after_us[at].sum()), host[phase] * faster) * factor
                 spans[phase] = (before, after, at)
         phases: dict[str, Interval] = {}
         for phase, (before, after, at) in spans.items():
-            whole = _whole(terms[at], found.kernel_us[at], host[phase], row_T)
+            whole = _whole(terms[at], before_us[at], host[phase], row_T)
             phases[phase] = self._moved(
-                found.phases[phase], after / before, whole, float(found.floor_us[at].sum())
+                found.phases[phase], after / before, whole, float(floor_us[at].sum())
             )
         ratio = sum(s[1] for s in spans.values()) / sum(s[0] for s in spans.values())
-        whole = _whole(terms, found.kernel_us, sum(host.values()), row_T)
-        step = self._moved(found.step, ratio, whole, float(found.floor_us.sum()))
+        whole = _whole(terms, before_us, sum(host.values()), row_T)
+        step = self._moved(found.step, ratio, whole, float(floor_us.sum()))
         return replace(moved, phases=phases, step=step)
 
     def corrected(self, readings: Readings) -> tuple[Floats, Floats]:
@@ -155,7 +159,7 @@ def program_reading(
     found = base.predict(graph, device, software)
     terms = _terms(base, table, node_features(table, device, software), found)
     host = sum(host_us(graph, table, p, table.phase == i) for i, p in enumerate(PHASES))
-    whole = _whole(terms, found.kernel_us, host, step_row(graph, software))
+    whole = _whole(terms, found.kernel_us * repeats_of(graph), host, step_row(graph, software))
     return replace(whole, log_predicted_N=np.log([found.step.latency_us]))
 
 

@@ -85,6 +85,12 @@ def op_index(names: Sequence[str]) -> NDArray[np.int16]:
     return np.fromiter((_OP_INDEX[n] for n in names), dtype=np.int16, count=len(names))
 
 
+def repeats_of(graph: KernelGraph) -> NDArray[np.float64]:
+    """(N,) times that the step runs each kernel: what totals over kernels weigh them with."""
+    kernels = graph.kernels
+    return np.fromiter((k.repeats for k in kernels), dtype=np.float64, count=len(kernels))
+
+
 def table_from_graph(graph: KernelGraph, context: str = "step") -> KernelTable:
     """Columns of a kernel graph's kernels, in stream order."""
     kernels = graph.kernels

@@ -93,7 +93,7 @@ class Workload:
     dtype: str
     """Parameter dtype, or `amp-fp16` / `amp-bf16` under autocast."""
     optimizer: str | None = None
-    source: Literal["pytorch", "onnx"] = "pytorch"
+    source: Literal["pytorch", "onnx", "stablehlo"] = "pytorch"
     """What the program is written in, which decides what runs it unless the user says."""
     trainable_bytes: int = 0
     """Bytes of the parameters that get a gradient."""
@@ -137,6 +137,9 @@ class Kernel:
     """Dependent launches inside (steps of a recurrent kernel, chunks of a multi-tensor one)."""
     matmul_flops: float = 0.0
     """FLOPs by the published dense convention, matrix ops only: what a report states."""
+    repeats: int = 1
+    """Times that the step runs it: a kernel of a loop's body stands once. All other figures are of
+    one run."""
 
     @property
     def bytes(self) -> float:

@@ -72,6 +72,12 @@ class Device:
     notes: str | None = None
 
 
+FUSED = "fused inference"
+"""`Software.framework` of an inference runtime that fuses a whole model."""
+TELL_TF32 = frozenset({"jax", "torch_xla"})
+"""Frameworks that XLA compiles for: their kernels tell TF32 themselves, fp32 is fp32 there."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Software:
     """The software context of a run; the defaults are PyTorch's own."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from predictor.errors import UnknownRateError, UnsupportedPrecision
-from predictor.hardware.device import Device, Software
+from predictor.hardware.device import TELL_TF32, Device, Software
 
 MATRIX_CLASSES = frozenset({"matmul", "conv", "attention", "grouped_matmul", "recurrent"})
 """Op classes that run on matrix units where the device has them for the dtype."""
@@ -173,7 +173,7 @@ def _check_matrix_class(device: Device, op_class: str, dtype: str) -> None:
 
 
 def _tf32_allowed(device: Device, op_class: str, software: Software) -> bool:
-    if not has_hardware_path(device, "tf32"):
+    if software.framework in TELL_TF32 or not has_hardware_path(device, "tf32"):
         return False
     if op_class in _CUDNN_CLASSES:  # the switch is cuDNN's: other vendors' libraries stay in fp32
         return software.conv_tf32 and device.vendor == "nvidia"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from predictor.cost.hlo import xla_flops
 from predictor.cost.liveness import memory_peaks
 from predictor.errors import CostRuleError
 from predictor.graph.ir import Kernel, KernelGraph, OpGraph, OpNode, TensorSpec, Workload
+from predictor.graph.ops import OPS
 from predictor.lower.eager import XLA_DIALECTS
 from predictor.lower.xla_backends import GPU, Backend
 from predictor.lower.xla_fusion import fuse
@@ -22,19 +23,19 @@ from predictor.lower.xla_torch import hlo_nodes
 
 PYTORCH_XLA = "torch_xla"
 """`Software.framework` of a PyTorch program that XLA compiles."""
-MOST_KERNELS = 50_000
-"""Kernels of a step; a loop that makes more keeps one iteration, its work multiplied."""
 
 
 def is_xla(graph: OpGraph) -> bool:
     """Whether a captured program is one that XLA compiles."""
-    return any(node.op.startswith(XLA_DIALECTS) for node in graph.nodes[:1])
+    return graph.workload.source == "stablehlo" or any(
+        node.op.startswith(XLA_DIALECTS) for node in graph.nodes[:1]
+    )
 
 
 def lower_xla(
     graph: OpGraph, backend: Backend = GPU, *, allow_opaque: bool = False
 ) -> KernelGraph:  # fmt: skip
-    """Fused kernels of a program, in stream order, loops unrolled.
+    """Fused kernels of a program, in stream order; those of a loop once, with their runs.
 
     Args:
         graph: a captured StableHLO program, or a PyTorch one as PyTorch/XLA runs it.
@@ -58,14 +59,15 @@ def lower_xla(
         g for g in fuse(program_of(with_layouts(nodes)), backend)
         if not _is_counter(g) and not _is_empty(g)
     ]  # fmt: skip
-    kernels = [kernel_of(group, backend, allow_opaque=allow_opaque) for group in groups]
-    order, folded = _unrolled([(g.root.loop, g.root.trips) for g in groups])
-    placed = [_folded(kernels[i], times) for i, times in order]
-    edges = _edges(groups, [i for i, _ in order])
+    kernels = [
+        replace(kernel_of(group, backend, allow_opaque=allow_opaque), repeats=group.root.trips)
+        for group in groups
+    ]
+    edges = _edges(groups)
     peaks = memory_peaks(OpGraph(workload=graph.workload, nodes=tuple(_calls(groups))))
     return KernelGraph(
-        workload=_told(graph.workload, kernels, folded=folded),
-        kernels=tuple(placed),
+        workload=_told(graph.workload, kernels),
+        kernels=tuple(kernels),
         edges=tuple(edges),
         edge_bytes=tuple(edges.values()),
         host_ops={},
@@ -77,20 +79,30 @@ def lower_xla(
     )
 
 
-def _told(workload: Workload, kernels: Sequence[Kernel], *, folded: bool) -> Workload:
-    """The workload with what the lowering has to say: opaque calls by name, folded loops."""
-    opaque = Counter(
-        kernel.name.removeprefix("xla.") for kernel in kernels if kernel.op == "opaque"
-    )
+def _told(workload: Workload, kernels: Sequence[Kernel]) -> Workload:
+    """The workload with what the lowering has to say: opaque kernels by name, an empty step."""
+    unknown: Counter[str] = Counter()
+    unmeasured: Counter[str] = Counter()
+    for kernel in kernels:
+        if OPS[kernel.op].op_class == "opaque":
+            named = unknown if kernel.op == "opaque" else unmeasured
+            named[kernel.name.removeprefix("xla.")] += kernel.repeats
     found = list(workload.warnings)
-    if opaque:
-        named = ", ".join(f"{name} ({count})" for name, count in sorted(opaque.items()))
-        found.append(f"opaque calls, whose work the program does not tell: {named}")
-    if folded:
+    if unknown:
+        found.append(f"opaque calls, whose work the program does not tell: {_listed(unknown)}")
+    if unmeasured:
         found.append(
-            f"loops of more than {MOST_KERNELS:,} kernels are estimated from one iteration"
+            f"opaque operations, from their roofline with a wide interval: {_listed(unmeasured)}"
+        )
+    if not kernels:
+        found.append(
+            "the program launches nothing: it computes nothing, or its tensors have no elements"
         )
     return replace(workload, warnings=tuple(found))
+
+
+def _listed(names: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} ({count})" for name, count in sorted(names.items()))
 
 
 def _counted(graph: OpGraph) -> float | None:
@@ -119,70 +131,16 @@ def _is_empty(group: Group) -> bool:
     return bool(values) and all(v.spec.numel == 0 for v in values)
 
 
-def _unrolled(places: Sequence[tuple[str, int]]) -> tuple[list[tuple[int, int]], bool]:
-    """(kernel, times its work counts) in order of execution, and whether a loop was folded."""
-    total = sum(trips for _, trips in places)
-    if total > MOST_KERNELS:
-        return [(i, trips) for i, (_, trips) in enumerate(places)], True
-    trips_of = {"": 1, **dict(places)}
-
-    def block(start: int, stop: int, loop: str) -> list[tuple[int, int]]:
-        out: list[tuple[int, int]] = []
-        at = start
-        while at < stop:
-            own = places[at][0]
-            if own == loop:
-                out.append((at, 1))
-                at += 1
-                continue
-            inner = _child(loop, own)
-            end = at
-            while end < stop and (
-                places[end][0] == inner or places[end][0].startswith(inner + "/")
-            ):
-                end += 1
-            outer = trips_of.get(loop, 1)
-            times = max(1, trips_of.get(inner, places[at][1]) // max(1, outer))
-            out += block(at, end, inner) * times
-            at = end
-        return out
-
-    return block(0, len(places), ""), False
-
-
-def _child(loop: str, own: str) -> str:
-    """The loop directly inside `loop` on the way to `own`."""
-    return loop + "/" + own[len(loop) + 1 :].split("/")[0]
-
-
-def _folded(kernel: Kernel, times: int) -> Kernel:
-    if times == 1:
-        return kernel
-    return replace(
-        kernel, flops=kernel.flops * times, matmul_flops=kernel.matmul_flops * times,
-        read_bytes=kernel.read_bytes * times, write_bytes=kernel.write_bytes * times,
-        launches=kernel.launches * times,
-    )  # fmt: skip
-
-
-def _edges(groups: Sequence[Group], order: Sequence[int]) -> dict[tuple[int, int], float]:
-    """Data edges between placed kernels: every run reads the latest run of its producer."""
-    home = {id(root): i for i, g in enumerate(groups) for root in g.roots}
-    sources: list[list[tuple[int, float]]] = []
-    for i, group in enumerate(groups):
-        found = [
-            (home[id(v.maker)], float(v.spec.storage_bytes))
-            for v in group.reads() if v.maker is not None and id(v.maker) in home
-        ]  # fmt: skip
-        sources.append([(maker, size) for maker, size in found if maker != i])
-    latest: dict[int, int] = {}
+def _edges(groups: Sequence[Group]) -> dict[tuple[int, int], float]:
+    """Bytes that each kernel reads of what an earlier one wrote."""
+    home = {id(root): i for i, group in enumerate(groups) for root in group.roots}
     edges: dict[tuple[int, int], float] = {}
-    for number, i in enumerate(order):
-        for maker, size in sources[i]:
-            if maker in latest:
-                key = (latest[maker], number)
-                edges[key] = edges.get(key, 0.0) + size
-        latest[i] = number
+    for reader, group in enumerate(groups):
+        for value in group.reads():
+            maker = home.get(id(value.maker)) if value.maker is not None else None
+            if maker is not None and maker < reader:
+                size = float(value.spec.storage_bytes)
+                edges[maker, reader] = edges.get((maker, reader), 0.0) + size
     return edges
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import permutations
 from typing import Literal
 
 from predictor.graph.ir import DTYPE_BYTES
-from predictor.hardware.device import Device
+from predictor.hardware.device import Device, Software
+from predictor.hardware.peaks import has_hardware_path
 
 _ARRAY = re.compile(r"MXU (\d+)x(\d+)")
 _LANES = 128
@@ -36,8 +37,10 @@ class Backend:
     """Whether conversions and the like are done while a matrix product reads."""
     matrix_side: int | None = None
     """Side of the systolic array that operands are padded to; None without."""
-    fp32_passes: int = 1
-    """Products in bf16 that one fp32 product at highest precision takes; 1 where fp32 is native."""
+    tf32_products: bool = False
+    """Whether fp32 products run in TF32 where the program does not ask for `HIGHEST`."""
+    tf32_convolutions: bool = False
+    """The same of convolutions, whose library has the unit on NVIDIA devices alone."""
 
     def stored_bytes(self, shape: Sequence[int], dtype: str) -> float:
         """Bytes of a tensor in memory, tiles filled up where the backend has tiles."""
@@ -77,6 +80,8 @@ GPU = Backend(
     name="gpu", multi_output=True, repeats_expensive=True, whole_rows=True, epilogue=True,
     prologue=True,
 )  # fmt: skip
+JAX = Software(framework="jax", mode="compiled", matmul_tf32=True, memory_format="channels_last")
+"""XLA's defaults: fp32 products take TF32 where the device has it."""
 DEFAULT_SIDE = 128
 """Systolic array of TPUs up to v5."""
 
@@ -85,13 +90,24 @@ def tpu(matrix_side: int = DEFAULT_SIDE) -> Backend:
     """A TPU with systolic arrays of that side."""
     return Backend(
         name="tpu", multi_output=True, repeats_expensive=True, whole_rows=False, epilogue=True,
-        prologue=True, matrix_side=matrix_side, fp32_passes=6,
+        prologue=True, matrix_side=matrix_side,
     )  # fmt: skip
 
 
-def backend_of(device: Device) -> Backend:
-    """The backend that compiles for a device."""
+def backend_of(device: Device, software: Software = JAX) -> Backend:
+    """The backend that compiles for a device.
+
+    Args:
+        device: what it compiles for.
+        software: whether TF32 is allowed.
+    """
     if device.kind == "tpu":
         found = _ARRAY.search(device.matrix_unit or "")
         return tpu(int(found[1]) if found else DEFAULT_SIDE)
-    return CPU if device.kind == "cpu" else GPU
+    if device.kind == "cpu":
+        return CPU
+    unit = has_hardware_path(device, "tf32")
+    return replace(
+        GPU, tf32_products=unit and software.matmul_tf32,
+        tf32_convolutions=unit and software.conv_tf32 and device.vendor == "nvidia",
+    )  # fmt: skip

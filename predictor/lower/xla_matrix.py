@@ -80,19 +80,43 @@ def _w(sizes: list[int]) -> int:
     return sizes[-1] if len(sizes) > 1 else 1
 
 
-def passes(node: OpNode, dtype: str, backend: Backend) -> tuple[str, int]:
+def passes(node: OpNode, dtype: str, op_class: str, backend: Backend) -> tuple[str, int]:
     """Dtype that the matrix unit takes, and how many products stand for one.
 
-    A TPU multiplies in bf16: fp32 operands once at default precision, 3 times at `HIGH` and 6 at
-    `HIGHEST` (XLA's bf16_3x and bf16_6x).
+    `precision` decides for fp32: a TPU multiplies in bf16, once at `DEFAULT`, 3 times at `HIGH`,
+    6 at `HIGHEST` (XLA's bf16_3x and bf16_6x); a GPU takes TF32 but at `HIGHEST`. An algorithm
+    that a product names (`BF16_BF16_F32_X3`, `F32_F32_F32`) goes before it.
     """
-    if backend.name != "tpu" or dtype not in ("fp32", "fp16"):
-        return dtype, 1
+    named = node.attrs.get("algorithm")
+    if isinstance(named, list) and len(named) == 2:
+        return _named(str(named[0]), int(named[1]), dtype, op_class, backend)
     asked = node.attrs.get("precision")
-    highest = [str(p) for p in asked] if isinstance(asked, list) else []
-    if "HIGHEST" in highest:
-        return "bf16", 6
-    return "bf16", 3 if "HIGH" in highest else 1
+    words = [str(word) for word in asked] if isinstance(asked, list) else []
+    precision = next((word for word in ("HIGHEST", "HIGH") if word in words), "DEFAULT")
+    if backend.name == "tpu" and dtype in ("fp32", "fp16"):
+        return "bf16", _TPU_PASSES[precision]
+    if dtype == "fp32" and precision != "HIGHEST" and _tf32(op_class, backend):
+        return "tf32", 1
+    return dtype, 1
+
+
+_TPU_PASSES = {"DEFAULT": 1, "HIGH": 3, "HIGHEST": 6}
+"""Products in bf16 that one product of a TPU is made of."""
+
+
+def _named(
+    wanted: str, count: int, dtype: str, op_class: str, backend: Backend
+) -> tuple[str, int]:  # fmt: skip
+    """What an algorithm asks for, as the backend has it."""
+    if backend.name == "tpu" and wanted == "fp32":
+        return "bf16", _TPU_PASSES["HIGHEST"]
+    if wanted == "tf32" and not _tf32(op_class, backend):
+        return dtype, 1
+    return wanted, max(1, count)
+
+
+def _tf32(op_class: str, backend: Backend) -> bool:
+    return backend.tf32_convolutions if op_class == "conv" else backend.tf32_products
 
 
 def padded_flops(dims: dict[str, int], flops: float, backend: Backend) -> float:

@@ -23,7 +23,7 @@ from predictor.features.columns import (
 from predictor.features.compiled import CompiledGraphs
 from predictor.features.links import link_us
 from predictor.features.roofline import op_class_of
-from predictor.features.table import OP_NAMES, KernelTable, table_from_graph
+from predictor.features.table import OP_NAMES, KernelTable, repeats_of, table_from_graph
 from predictor.graph.ir import PHASES, KernelGraph
 from predictor.hardware.device import Device, Software
 from predictor.hardware.kinds import kinds_of
@@ -140,20 +140,22 @@ class LatencyPredictor:
         floor = features.roofline.floor_us
         time = np.maximum(time, floor[:, None])
         inside = is_learned & (outside == 0)
-        away = _mean((~here).astype(float), time[:, 1] * is_learned) if known else 1.0
-        far = _mean(outside * is_learned, time[:, 1])
+        runs = repeats_of(graph)
+        whole, whole_floor = time * runs[:, None], floor * runs
+        away = _mean((~here).astype(float), whole[:, 1] * is_learned) if known else 1.0
+        far = _mean(outside * is_learned, whole[:, 1])
         widths = self._step_widths(graph, device, software, outside=far, transferred=away)
-        phases, step, host = _compose(graph, table, time, floor, is_learned, widths)
-        warnings = (*self._warnings(device, known), *_host_warning(step, host, time))
+        phases, step, host = _compose(graph, table, whole, whole_floor, is_learned, widths)
+        warnings = (*self._warnings(device, known), *_host_warning(graph, step, host, whole))
         if known:
             elsewhere = is_learned & ~here
-            warnings += elsewhere_warning(self.name, device.id, table, time[:, 1], elsewhere)
+            warnings += elsewhere_warning(self.name, device.id, table, whole[:, 1], elsewhere)
         correction = self._correction(graph, features, time[:, 1], host)
         if correction:
             factor = float(np.exp(sum(correction.values())))
-            step = _corrected(step, factor, float(floor.sum()))
+            step = _corrected(step, factor, float(whole_floor.sum()))
             phases = {
-                name: _corrected(interval, factor, float(floor[table.phase == i].sum()))
+                name: _corrected(interval, factor, float(whole_floor[table.phase == i].sum()))
                 for i, name in enumerate(PHASES) if (interval := phases.get(name)) is not None
             }  # fmt: skip
         return Prediction(
@@ -197,7 +199,8 @@ class LatencyPredictor:
         """Half-width in log time of every phase, and of the whole."""
         scales = self.calibration["step"]
         phases = np.array([*PHASES, STEP_ROOT])
-        mode = "train" if any(k.phase == "backward" for k in graph.kernels) else "infer"
+        backward = any(k.phase == "backward" for k in graph.kernels)
+        mode = "train" if backward or graph.workload.mode == "train" else "infer"
         n = len(phases)
         facts = StepFacts(
             kind=np.full(n, device.kind), measure=np.full(n, WALL), mode=np.full(n, mode),
@@ -218,7 +221,8 @@ class LatencyPredictor:
         terms = self.networks.correction_terms(
             StepKernels(
                 x_NF=torch.from_numpy(features.x),
-                time_N=torch.from_numpy(time_us).float(), count_N=torch.ones(n),
+                time_N=torch.from_numpy(time_us).float(),
+                count_N=torch.from_numpy(repeats_of(graph)).float(),
                 graph_N=torch.zeros(n, dtype=torch.long), host_us_G=torch.tensor([host]),
                 training_G=torch.tensor([float(graph.workload.mode == "train")]),
             )
@@ -246,7 +250,16 @@ def _compose(
     graph: KernelGraph, table: KernelTable, time: Floats, floor: Floats,
     learned: NDArray[np.bool_], widths: Mapping[str, float],
 ) -> tuple[dict[str, Interval], Interval, float]:  # fmt: skip
-    """Phase and step intervals (device and host time, whichever is later), and host time."""
+    """Phase and step intervals (device and host time, whichever is later), and host time.
+
+    Args:
+        graph: the kernels.
+        table: the same as columns.
+        time: (N, 3) of all runs of each kernel.
+        floor: (N,) of all runs of each kernel.
+        learned: whether the model speaks for each.
+        widths: half-width in log time, by phase and of the whole.
+    """
     phases: dict[str, Interval] = {}
     total, all_host = np.zeros(3), 0.0
     for i, phase in enumerate(PHASES):
@@ -259,6 +272,8 @@ def _compose(
         phases[phase] = _interval(_later(device, host))
         device = _band(time[rows], floor[rows], learned[rows], widths[STEP_ROOT])
         total += _later(device, host)
+    if graph.issued == "device":  # one program, whatever is known of its phases
+        total = _band(time, floor, learned, widths[STEP_ROOT])
     return phases, _interval(total), all_host
 
 
@@ -274,7 +289,7 @@ def host_us(graph: KernelGraph, table: KernelTable, phase: str, rows: NDArray[np
         return 0.0
     if graph.replayed:
         return host_time_us(phase, float(rows.any()), 0.0)
-    launches = float(table.launches[rows].sum())
+    launches = float((table.launches * repeats_of(graph))[rows].sum())
     return host_time_us(phase, launches, float(graph.host_ops.get(phase, 0)))
 
 
@@ -306,8 +321,10 @@ def _later(device: Floats, host: float) -> Floats:
     return np.asarray(out.numpy(), dtype=np.float64)
 
 
-def _host_warning(step: Interval, host: float, time: Floats) -> tuple[str, ...]:
+def _host_warning(graph: KernelGraph, step: Interval, host: float, time: Floats) -> tuple[str, ...]:
     """Says so where the host's assumed time adds a tenth or more to the device's."""
+    if graph.issued == "device":
+        return ()
     if not len(time):
         return ("no kernel is launched: the time is the host's alone",)
     device = float(time[:, 1].sum())

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from predictor.features.table import repeats_of
 from predictor.graph.ir import KernelGraph, Workload
 from predictor.hardware.device import Device, Software
 from predictor.nn.prediction import Prediction
@@ -55,7 +57,7 @@ def assemble(
         adapter: what it was calibrated with.
     """
     step = prediction.step
-    coverage = coverage_of(prediction)
+    coverage = coverage_of(prediction, repeats_of(graph))
     return Estimate(
         target=target,
         device=device,
@@ -102,27 +104,33 @@ def workload_figures(graph: KernelGraph, ops: int) -> WorkloadFigures:
     workload = graph.workload
     return WorkloadFigures(
         parameters=workload.parameters,
-        flops=float(sum(k.flops for k in graph.kernels))
+        flops=float(sum(k.repeats * k.flops for k in graph.kernels))
         if graph.counted_flops is None
         else graph.counted_flops,
-        matmul_flops=float(sum(k.matmul_flops for k in graph.kernels)),
-        bytes=float(sum(k.bytes for k in graph.kernels)),
+        matmul_flops=float(sum(k.repeats * k.matmul_flops for k in graph.kernels)),
+        bytes=float(sum(k.repeats * k.bytes for k in graph.kernels)),
         batch=workload.batch,
         dtype=workload.dtype,
         ops=ops,
-        kernels=sum(k.launches for k in graph.kernels),
+        kernels=sum(k.repeats * k.launches for k in graph.kernels),
     )
 
 
-def coverage_of(prediction: Prediction) -> Coverage:
-    """Shares of kernel time by label; a graph without kernels is all roofline, and trusted."""
-    total_us = float(prediction.kernel_us.sum())
+def coverage_of(prediction: Prediction, repeats: NDArray[np.float64]) -> Coverage:
+    """Shares of kernel time by label; a graph without kernels is all roofline, and trusted.
+
+    Args:
+        prediction: latencies of one run of each kernel.
+        repeats: (N,) runs of each.
+    """
+    whole_us = prediction.kernel_us * repeats
+    total_us = float(whole_us.sum())
     if total_us <= 0:
         return Coverage(
             learned=0.0, measured=0.0, transferred=0.0, roofline=1.0, opaque=0.0,
             in_distribution=1.0,
         )  # fmt: skip
-    weight = prediction.kernel_us / total_us
+    weight = whole_us / total_us
 
     def share(label: str) -> float:
         return float(weight[prediction.label == label].sum())

@@ -121,7 +121,7 @@ class Estimate:
 
     @cached_property
     def kernels(self) -> pd.DataFrame:
-        """One row a kernel, in stream order."""
+        """One row a kernel, in stream order; one in a loop has a row, and the runs in `repeats`."""
         import pandas as pd
 
         kernels, p = self.graph.kernels, self.prediction
@@ -135,6 +135,7 @@ class Estimate:
                 "dims": [dict(k.dims) for k in kernels],
                 "dtype": [k.dtype for k in kernels],
                 "launches": [k.launches for k in kernels],
+                "repeats": [k.repeats for k in kernels],
                 "flops": [k.flops for k in kernels],
                 "bytes": [k.bytes for k in kernels],
                 "latency_us": p.kernel_us,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.features.table import repeats_of
 from predictor.graph.ir import Kernel, KernelGraph
 from predictor.graph.ops import OPS
 from predictor.nn.prediction import Prediction
@@ -26,7 +27,7 @@ class KernelGroup:
     op_class: str
     phase: str
     count: int
-    """Kernels in the group."""
+    """Kernels in the group; one in a loop counts each of its runs."""
     dims: Mapping[str, int]
     dtype: str
     flops: float
@@ -46,10 +47,11 @@ def group_kernels(graph: KernelGraph, prediction: Prediction) -> tuple[KernelGro
     labels = prediction.label.tolist()
     bounds = prediction.bound.tolist()
     index, members = _indices(graph.kernels, labels)
-    counts = np.bincount(index, minlength=len(members))
+    runs = repeats_of(graph)
+    counts = np.bincount(index, weights=runs, minlength=len(members))
 
     def mean(values: NDArray[np.float64]) -> list[float]:
-        sums = np.bincount(index, weights=values, minlength=len(members))
+        sums = np.bincount(index, weights=values * runs, minlength=len(members))
         return [float(v) for v in sums / np.maximum(counts, 1)]
 
     latency, lower, upper, floor = (
@@ -63,7 +65,7 @@ def group_kernels(graph: KernelGraph, prediction: Prediction) -> tuple[KernelGro
     )
     flops = mean(np.array([k.flops for k in graph.kernels], dtype=np.float64))
     traffic = mean(np.array([k.bytes for k in graph.kernels], dtype=np.float64))
-    total_us = float(prediction.kernel_us.sum())
+    total_us = float((prediction.kernel_us * runs).sum())
     groups = []
     for g, first in enumerate(members):
         kernel, n = graph.kernels[first], int(counts[g])

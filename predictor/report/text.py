@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from predictor.graph.ir import PHASES
+from predictor.hardware.device import FUSED, TELL_TF32, Software
 from predictor.report.assemble import itemised
 from predictor.report.estimate import Estimate, StepCorrection
 from predictor.report.groups import KernelGroup
@@ -230,13 +231,27 @@ def _context_line(estimate: Estimate) -> str:
     on = {True: "on", False: "off"}
     key = estimate.provenance.get("checkpoint_key")
     content = f" (content {key[:8]})" if key else ""
-    line = f"checkpoint {estimate.checkpoint}{content}; {software.framework} {software.mode}"
+    line = f"checkpoint {estimate.checkpoint}{content}; {_runs_in(software)}"
     if estimate.device.peak_tf32_tflops is None or estimate.device.vendor != "nvidia":
         return line  # the switches exist there only
+    if software.framework in TELL_TF32:
+        unless = (
+            "in TF32 unless the program asks for HIGHEST" if software.matmul_tf32 else "in fp32"
+        )
+        return f"{line}; fp32 products {unless}"
     return (
         f"{line}; TF32 matmul {on[software.matmul_tf32]}, "
         f"TF32 convolution {on[software.conv_tf32]} (fp32 work)"
     )
+
+
+def _runs_in(software: Software) -> str:
+    """`pytorch eager`, `jax, compiled by XLA`: eager is a word for frameworks that can be."""
+    if software.framework in TELL_TF32:
+        return f"{software.framework}, compiled by XLA"
+    if software.framework == FUSED:
+        return software.framework
+    return f"{software.framework} {software.mode}"
 
 
 def _groups_table(estimate: Estimate) -> Table:

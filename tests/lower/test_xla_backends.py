@@ -1,9 +1,13 @@
 """Tiles and systolic arrays of TPUs, and which backend compiles for a device."""
 
+from dataclasses import replace
+
 import pytest
 
+import predictor
 from predictor.hardware.catalogue import resolve_device
-from predictor.lower.xla_backends import CPU, GPU, backend_of, tpu
+from predictor.lower.xla import lower_xla
+from predictor.lower.xla_backends import CPU, GPU, JAX, backend_of, tpu
 
 
 @pytest.mark.parametrize(
@@ -40,3 +44,75 @@ def test_other_backends_have_no_tiles():
         assert backend.stored_bytes((10, 100), "fp32") == 4000
         assert backend.padded(10) == 10
     assert tpu(256).padded(300) == 512
+
+
+def _product(*, precision=None, convolution=False, dtype="float32"):
+    """A jitted product or convolution of that precision, captured."""
+    jax = pytest.importorskip("jax", reason="JAX programs need the jax extra")
+
+    def run(x, w):
+        if convolution:
+            return jax.lax.conv(x, w, (1, 1), "SAME", precision=precision)
+        return jax.lax.dot(x, w, precision=precision)
+
+    shapes = ((8, 64, 32, 32), (64, 64, 3, 3)) if convolution else ((1024, 1024), (1024, 1024))
+    arguments = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]
+    return predictor.capture(jax.jit(run), *arguments)
+
+
+def _only(graph, device, **software):
+    backend = backend_of(resolve_device(device), replace(JAX, **software))
+    (kernel,) = lower_xla(graph, backend).kernels
+    return kernel
+
+
+@pytest.mark.parametrize("convolution", [False, True])
+@pytest.mark.parametrize(
+    ("device", "precision", "dtype", "times"),
+    [
+        ("nvidia-a100-sxm-80gb", None, "tf32", 1),
+        ("nvidia-a100-sxm-80gb", "high", "tf32", 1),
+        ("nvidia-a100-sxm-80gb", "highest", "fp32", 1),
+        ("nvidia-v100-sxm2-32gb", None, "fp32", 1),  # it has no TF32
+        ("google-tpu-v5e", None, "bf16", 1),
+        ("google-tpu-v5e", "high", "bf16", 3),
+        ("google-tpu-v5e", "highest", "bf16", 6),
+        ("intel-xeon-gold-6240", "highest", "fp32", 1),
+    ],
+)
+def test_the_precision_of_a_product_reaches_its_kernel(device, precision, dtype, times, convolution):
+    graph = _product(precision=precision, convolution=convolution)
+    kernel = _only(graph, device)
+    one = _only(_product(convolution=convolution, dtype="bfloat16"), device)
+    assert (kernel.dtype, kernel.flops) == (dtype, times * one.flops)
+    assert kernel.matmul_flops == one.matmul_flops
+
+
+@pytest.mark.parametrize(
+    ("device", "algorithm", "dtype", "times"),
+    [
+        ("nvidia-h100-sxm-80gb", "BF16_BF16_F32_X3", "bf16", 3),
+        ("nvidia-h100-sxm-80gb", "TF32_TF32_F32_X3", "tf32", 3),
+        ("nvidia-h100-sxm-80gb", "F32_F32_F32", "fp32", 1),
+        ("google-tpu-v5e", "BF16_BF16_F32_X6", "bf16", 6),
+        ("google-tpu-v5e", "F32_F32_F32", "bf16", 6),
+    ],
+)
+def test_a_product_may_name_its_algorithm(device, algorithm, dtype, times):
+    kernel = _only(_product(precision=algorithm), device)
+    assert (kernel.dtype, kernel.flops) == (dtype, times * kernel.matmul_flops)
+
+
+def test_tf32_can_be_switched_off_for_all():
+    assert _only(_product(), "nvidia-a100-sxm-80gb", matmul_tf32=False).dtype == "fp32"
+    convolution = _product(convolution=True)
+    assert _only(convolution, "nvidia-a100-sxm-80gb", conv_tf32=False).dtype == "fp32"
+
+
+def test_highest_precision_takes_longer_where_tf32_is_faster():
+    found = {
+        (device, p): predictor.estimate(_product(precision=p), device=device).latency_us
+        for device in ("nvidia-a100-sxm-80gb", "nvidia-v100-sxm2-32gb") for p in (None, "highest")
+    }  # fmt: skip
+    assert found["nvidia-a100-sxm-80gb", "highest"] > 3 * found["nvidia-a100-sxm-80gb", None]
+    assert found["nvidia-v100-sxm2-32gb", "highest"] == found["nvidia-v100-sxm2-32gb", None]

@@ -138,7 +138,7 @@ def test_coverage_adds_up_to_one(make_estimate: Make) -> None:
 def test_coverage_of_nothing_is_roofline(make_estimate: Make) -> None:
     prediction = make_estimate().prediction
     nothing = replace(prediction, kernel_us=prediction.kernel_us * 0)
-    assert coverage_of(nothing).roofline == 1.0
+    assert coverage_of(nothing, np.ones(len(nothing.kernel_us))).roofline == 1.0
 
 
 def test_text_names_what_a_reader_needs(make_estimate: Make) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -23,6 +24,13 @@ _SCATTER_DIMENSIONS = (
     "update_window_dims", "inserted_window_dims", "input_batching_dims",
     "scatter_indices_batching_dims", "scattered_dims_to_operand_dims", "index_vector_dim",
 )  # fmt: skip
+
+_LHS_TYPE = re.compile(r"lhs_precision_type = (\w+)")
+_PRODUCTS = re.compile(r"num_primitive_operations = (\d+)")
+_ALGORITHM_DTYPES: Mapping[str, str] = {
+    "f64": "fp64", "f32": "fp32", "tf32": "tf32", "f16": "fp16", "bf16": "bf16",
+}  # fmt: skip
+"""Library dtype of the types that an algorithm multiplies in; `f8…` are fp8."""
 
 
 def ints(value: Any) -> list[int]:
@@ -72,7 +80,20 @@ def _dot_general(attrs: Attrs) -> dict[str, object]:
         "lhs_contract": ints(numbers.lhs_contracting_dimensions),
         "rhs_contract": ints(numbers.rhs_contracting_dimensions),
         "precision": _words(attrs, "precision_config"),
+        **_algorithm(attrs),
     }
+
+
+def _algorithm(attrs: Attrs) -> dict[str, object]:
+    """Dtype that a named algorithm multiplies in, and how many products it makes of one."""
+    if "algorithm" not in attrs:
+        return {}
+    text = str(attrs["algorithm"])
+    kind, count = _LHS_TYPE.search(text), _PRODUCTS.search(text)
+    if kind is None or count is None:
+        raise ValueError(f"dot algorithm {text[:80]}")
+    named = "fp8" if kind[1].startswith("f8") else _ALGORITHM_DTYPES[kind[1]]
+    return {"algorithm": [named, int(count[1])]}
 
 
 def _dot(attrs: Attrs) -> dict[str, object]:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from predictor.capture.stablehlo.loops import trip_count
+from predictor.capture.stablehlo.loops import carried_through, trip_count
 from predictor.capture.stablehlo.records import TOKEN, Body, Instr, Module, TensorType, Value
 from predictor.capture.stablehlo.refs import (
     VIEWS,
@@ -29,6 +29,8 @@ MAX_NODES = 1_000_000
 """Operations after inlining: more is a program that calls itself out of all bounds."""
 MAX_CALLS = 100
 """Depth of calls and regions."""
+MAX_TRIPS = 10**15
+"""Runs of a loop's body, those of the loops around it multiplied: years on any device."""
 PASS: frozenset[str] = frozenset({
     "stablehlo.optimization_barrier", "sdy.propagation_barrier", "stablehlo.after_all",
     "stablehlo.create_token",
@@ -303,14 +305,24 @@ class _Walk:
             )
         if count == 0:
             return given
+        if count * place.trips > MAX_TRIPS:
+            raise CaptureError(
+                f"{self.module.name}: loops inside each other run their body "
+                f"{float(count * place.trips):.3g} times: check the sizes that the program was "
+                "lowered with"
+            )
         name = f"{place.loop}/{len(self.ops)}"
         inner = dict(env)
-        for arg, ref in zip(body.args, given, strict=True):
-            inner[arg] = Ref(ref.spec, ref.node)
+        held = [
+            ref.known if ref.known is not None and carried_through(body, i) else None
+            for i, ref in enumerate(given)
+        ]
+        for arg, ref, known in zip(body.args, given, held, strict=True):
+            inner[arg] = Ref(ref.spec, ref.node, known)
         self.escape(given)
         found = self.body(body, inner, place.inside(instr, loop=name, trips=count))
         self.escape(found)
-        return [Ref(ref.spec, ref.node) for ref in found]
+        return [Ref(ref.spec, ref.node, known) for ref, known in zip(found, held, strict=True)]
 
     def branch(self, instr: Instr, env: dict[Value, Ref], place: _Place) -> list[Ref]:
         """The branch with the most work: which one runs is not known."""

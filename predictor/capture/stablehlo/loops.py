@@ -55,7 +55,7 @@ def trip_count(condition: Body, body: Body, start: Known) -> int | None:
     place = places.get(left)
     if place is None or direction not in _TRIPS or place >= len(body.results):
         return None
-    if right in places and not _carried_through(body, places[right]):
+    if right in places and not carried_through(body, places[right]):
         return None
     bound = _value(right, made, start)
     first = start(left)
@@ -91,8 +91,8 @@ def _value(value: Value, made: Mapping[Value, Instr], start: Known) -> int | Non
     return None if a is None or b is None else fold(a, b)
 
 
-def _carried_through(body: Body, place: int) -> bool:
-    """Whether the body hands an argument on as it is."""
+def carried_through(body: Body, place: int) -> bool:
+    """Whether a loop's body hands an argument on as it is."""
     made = _makers(body)
     return _through(body.results[place], made) is body.args[place]
 

@@ -111,6 +111,7 @@ def _workload(
         tokens=None if ids is None else ids.numel,
         dtype=_dtype(parameters or flat.arguments),
         optimizer=CAPTURED_OPTIMIZER if updates else None,
+        source="stablehlo",
         trainable_bytes=size if training else 0,
         warnings=tuple(dict.fromkeys(warnings)),
     )

@@ -1,5 +1,7 @@
 """Loops, calls, branches, custom calls and collectives in StableHLO text."""
 
+import math
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -43,7 +45,7 @@ def _graph(tmp_path: Path, text: str, **options):
 
 
 def _products(graph) -> float:
-    return sum(k.matmul_flops for k in lower_xla(graph).kernels) / PRODUCT
+    return sum(k.repeats * k.matmul_flops for k in lower_xla(graph).kernels) / PRODUCT
 
 
 @pytest.mark.parametrize(
@@ -93,8 +95,88 @@ def test_loops_in_loops_multiply():
 
     graph = predictor.capture(jax.jit(run), jax.ShapeDtypeStruct((8, 8), jnp.float32))
     assert _products(graph) == 4 * (3 + 1)
-    kernels = [k.op for k in lower_xla(graph).kernels]
-    assert kernels == ["matmul"] * 16  # counters launch nothing
+    kernels = [(k.op, k.repeats) for k in lower_xla(graph).kernels]
+    assert kernels == [("matmul", 12), ("matmul", 4)]  # counters launch nothing
+
+
+def _tanhs(*lengths: int):
+    """A scan inside a scan for each length, the innermost a tanh alone."""
+    step = jnp.tanh
+    for length in reversed(lengths):
+        step = partial(_repeated, step, length)
+    return jax.jit(step)
+
+
+def _repeated(step, length, x):
+    return jax.lax.scan(lambda y, _: (step(y), None), x, None, length=length)[0]
+
+
+@pytest.mark.parametrize("lengths", [(3, 5), (1, 5), (5, 1), (2, 3, 4), (1, 1, 7), (100, 100)])
+def test_a_loop_with_nothing_but_a_loop_inside_multiplies_once(lengths):
+    x = jax.ShapeDtypeStruct((64, 1024), jnp.bfloat16)
+    found = predictor.estimate(_tanhs(*lengths), x, device="google-tpu-v5e")
+    one = predictor.estimate(_tanhs(1), x, device="google-tpu-v5e")
+    runs = math.prod(lengths)
+    assert found.workload.kernels == runs * one.workload.kernels == runs
+    assert found.workload.bytes == runs * one.workload.bytes
+    assert found.latency_us == pytest.approx(runs * one.latency_us)
+    assert found.step.upper_us == pytest.approx(runs * one.step.upper_us)
+    assert found.memory.peak_bytes == one.memory.peak_bytes
+    assert [(g.name, g.count, g.share) for g in found.groups] == [("xla.tanh", runs, 1.0)]
+    assert found.kernels["repeats"].tolist() == [runs]
+    assert found.coverage.roofline == pytest.approx(1.0)
+
+
+def test_a_scan_in_a_function_that_a_scan_calls_multiplies():
+    inner = jax.jit(lambda x: jax.lax.scan(lambda y, _: (y @ y, None), x, None, length=3)[0])
+
+    def run(x):
+        return jax.lax.scan(lambda y, _: (inner(inner(y)), None), x, None, length=4)[0]
+
+    graph = predictor.capture(jax.jit(run), jax.ShapeDtypeStruct((8, 8), jnp.float32))
+    assert _products(graph) == 4 * 2 * 3
+
+
+def test_flops_of_the_report_and_of_products_count_every_run():
+    def run(x):
+        return _repeated(partial(_repeated, lambda y: y @ y, 5), 3, x)
+
+    x = jax.ShapeDtypeStruct((8, 8), jnp.float32)
+    found = predictor.estimate(jax.jit(run), x, device="nvidia-t4")
+    assert found.workload.matmul_flops == 15 * PRODUCT
+    counters = 15 + 3  # each loop adds 1 a run, as XLA counts it
+    assert found.workload.flops == pytest.approx(15 * PRODUCT, abs=4 * counters)
+
+
+def test_uncounted_loops_in_counted_ones_take_the_trips_that_are_given(tmp_path):
+    def run(n, x):
+        return _repeated(lambda y: jax.lax.fori_loop(0, n, lambda _, z: z @ z, y), 4, x)
+
+    args = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((8, 8), jnp.float32)
+    graph = predictor.capture(jax.jit(run), *args, dims={"trips": 6})
+    assert _products(graph) == 4 * 6
+    file = tmp_path / "loops.mlir"
+    file.write_text(jax.jit(run).lower(*args).as_text())
+    assert _products(predictor.capture(str(file), dims={"trips": 6})) == 4 * 6
+
+
+def test_a_bound_that_an_outer_loop_carries_is_followed():
+    def run(x):
+        def outer(carry):
+            i, n, x = carry
+            done = jax.lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, c[1] @ c[1]), (0, x))
+            return i + 1, n, done[1]
+
+        return jax.lax.while_loop(lambda c: c[0] < 3, outer, (0, 5, x))[2]
+
+    graph = predictor.capture(jax.jit(run), jax.ShapeDtypeStruct((8, 8), jnp.float32))
+    assert _products(graph) == 3 * 5
+
+
+def test_loops_that_would_run_for_years_are_refused():
+    x = jax.ShapeDtypeStruct((8, 8), jnp.float32)
+    with pytest.raises(CaptureError, match=r"run their body 1e\+18 times"):
+        predictor.capture(_tanhs(10**9, 10**9), x)
 
 
 def test_calls_are_opened_and_dead_code_is_not(tmp_path):
