@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from predictor.graph.ir import PHASES
+from predictor.hardware.device import FUSED
 from predictor.report.assemble import itemised
 from predictor.report.estimate import Estimate, StepCorrection
 from predictor.report.groups import KernelGroup
@@ -230,12 +231,16 @@ def _context_line(estimate: Estimate) -> str:
     on = {True: "on", False: "off"}
     key = estimate.provenance.get("checkpoint_key")
     content = f" (content {key[:8]})" if key else ""
-    line = f"checkpoint {estimate.checkpoint}{content}; {software.framework} {software.mode}"
+    fused = software.framework == FUSED
+    run = software.framework if fused else f"{software.framework} {software.mode}"
+    line = f"checkpoint {estimate.checkpoint}{content}; {run}"
     if estimate.device.peak_tf32_tflops is None or estimate.device.vendor != "nvidia":
         return line  # the switches exist there only
+    default = "; the default of TensorRT and ONNX Runtime, --no-tf32 turns it off"
     return (
         f"{line}; TF32 matmul {on[software.matmul_tf32]}, "
-        f"TF32 convolution {on[software.conv_tf32]} (fp32 work)"
+        f"TF32 convolution {on[software.conv_tf32]} "
+        f"(fp32 work{default if fused and software.matmul_tf32 else ''})"
     )
 
 
