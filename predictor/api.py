@@ -104,8 +104,10 @@ def estimate(
         recompute: see `capture`.
         dims: see `capture`.
         checkpoint: shipped name, folder, or what `load` gave.
-        software: context of the run; PyTorch's defaults when not given.
-        matmul_tf32: whether fp32 matrix products may use TF32 (PyTorch's default: no).
+        software: context of the run; the runtime's defaults when not given.
+        matmul_tf32: whether fp32 matrix products may use TF32, and in a fused runtime convolutions
+            with them. When not given, as the runtime does: PyTorch not, fused inference on NVIDIA
+            GPUs yes.
         runtime: what runs the program: `pytorch`, which launches a kernel or more a call, or
             `fused`, an inference runtime as TensorRT or ONNX Runtime. When not given, `fused` for
             ONNX models and `pytorch` for all others.
@@ -136,7 +138,7 @@ def estimate(
         loss=loss, recompute=recompute, dims=dims, platform=platform_of(target, found),
     )  # fmt: skip
     runtime = runtime_of(graph, runtime)
-    context = context_of(graph, software, matmul_tf32, runtime)
+    context = context_of(graph, found, software, matmul_tf32, runtime)
     own = adapters_of(adapter, [found], network)
     if compile:
         how = compile_mode(graph, compile, runtime)
@@ -189,29 +191,33 @@ def compare(
         loss=loss, recompute=recompute, dims=dims, platform=platform_of(target, found[0]),
     )  # fmt: skip
     runtime = runtime_of(graph, runtime)
-    context = context_of(graph, software, matmul_tf32, runtime)
     own = adapters_of(adapter, found, network)
+
+    def context(device: Device) -> Software:
+        return context_of(graph, device, software, matmul_tf32, runtime)
+
     if compile:
         how = compile_mode(graph, compile, runtime)
 
         def one(device: Device) -> Estimate:
             return _compiled(
-                graph, device, network, context, own.get(device.id), how,
+                graph, device, network, context(device), own.get(device.id), how,
                 allow_opaque=allow_opaque,
             )  # fmt: skip
     else:
         known: dict[Hashable, tuple[KernelGraph, KernelGraph | None]] = {}
 
         def one(device: Device) -> Estimate:
-            key = kernels_key(graph, device, context)
+            software = context(device)
+            key = kernels_key(graph, device, software)
             if key not in known:
                 known[key] = (
-                    lowered(graph, device, context, runtime, allow_opaque=allow_opaque),
-                    lighter_of(graph, device, context, runtime, allow_opaque=allow_opaque),
+                    lowered(graph, device, software, runtime, allow_opaque=allow_opaque),
+                    lighter_of(graph, device, software, runtime, allow_opaque=allow_opaque),
                 )
             kernels, lighter = known[key]
             own_of = own.get(device.id)
-            return _estimate(graph, kernels, device, network, context, own_of, lighter)
+            return _estimate(graph, kernels, device, network, software, own_of, lighter)
 
     estimates, refused = [], {}
     for device in found:

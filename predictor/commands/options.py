@@ -46,7 +46,12 @@ Checkpoint = Annotated[
     str, typer.Option(metavar="NAME|DIR", help="Shipped name, or folder of a trained network.")
 ]
 Tf32 = Annotated[
-    bool, typer.Option("--tf32", help="Allow TF32 in fp32 matrix products (PyTorch: off).")
+    bool | None,
+    typer.Option(
+        "--tf32/--no-tf32",
+        help="Whether fp32 matrix products may take TF32 (PyTorch: not; fused inference on NVIDIA "
+        "GPUs: yes, and convolutions with them).",
+    ),
 ]
 AllowOpaque = Annotated[
     bool,

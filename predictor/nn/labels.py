@@ -5,7 +5,7 @@ Legend: N kernels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,14 +14,18 @@ from predictor.features.columns import token_of
 from predictor.features.roofline import op_class_of
 from predictor.features.table import KernelTable
 from predictor.graph.ops import TOKENS
-from predictor.hardware.device import Device
+from predictor.hardware.device import FUSED, Device
 from predictor.hardware.kinds import and_list
 from predictor.hardware.peaks import MATRIX_CLASSES
 from predictor.nn.learned import Entry, Measured, speaks, speaks_on_lanes
-from predictor.nn.priors import EFFICIENCY, SPREAD, SPREAD_DEFAULT
+from predictor.nn.priors import EFFICIENCY, FOREIGN_FACTOR, SPREAD, SPREAD_DEFAULT
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+CARRIED: Mapping[str, str] = {
+    FUSED: "TensorRT or ONNX Runtime", "jax": "XLA", "torch_xla": "XLA",
+}  # fmt: skip
+"""Runtimes without a measured row on GPUs and processors, by framework."""
 ELSEWHERE = 0.1
 """Share of the time in classes never measured on a known device, beyond which it is said."""
 
@@ -80,6 +84,23 @@ def elsewhere_warning(
         f"{share:.1%} of the time is in kernels that {checkpoint} learned on other devices, never "
         f"on {device}: {and_list(costliest)}",
     )
+
+
+def carried_warning(framework: str, learned: Flags) -> tuple[str, ...]:
+    """Says so where learned kernels run in a runtime that no measured row is of."""
+    if framework not in CARRIED or not learned.any():
+        return ()
+    return (
+        "learned times are those of kernels under PyTorch and serving libraries, carried to this "
+        f"runtime: no measured row is of {CARRIED[framework]}",
+    )
+
+
+def reaching(time_N3: Floats) -> Floats:
+    """(N, 3) times whose ends are a factor `FOREIGN_FACTOR` or more from the mid."""
+    lower, mid, upper = time_N3.T
+    ends = np.minimum(lower, mid / FOREIGN_FACTOR), mid, np.maximum(upper, mid * FOREIGN_FACTOR)
+    return np.stack(ends, axis=1)
 
 
 def on_native_path(table: KernelTable, path: NDArray[np.str_]) -> NDArray[np.bool_]:

@@ -6,7 +6,7 @@ Legend: N kernels, T tokens, F features.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -26,7 +26,7 @@ from predictor.features.roofline import op_class_of
 from predictor.features.table import OP_NAMES, KernelTable, repeats_of, table_from_graph
 from predictor.graph.ir import PHASES, KernelGraph
 from predictor.hardware.device import Device, Software
-from predictor.hardware.kinds import kinds_of
+from predictor.hardware.kinds import DeviceKinds, kinds_of
 from predictor.nn.composition import step_us
 from predictor.nn.correction import StepKernels, named_terms
 from predictor.nn.ensemble import effect_index, threads
@@ -41,16 +41,24 @@ from predictor.nn.interval_scales import (
 )
 from predictor.nn.kernel_model import KernelModel
 from predictor.nn.labels import (
+    carried_warning,
     elsewhere_warning,
     labels,
     measured_here,
+    reaching,
     spoken_for,
     unlearned_us,
 )
 from predictor.nn.learned import Entry, Measured, measured_of, on_lanes, with_twins
 from predictor.nn.older_releases import weights_of_today
 from predictor.nn.prediction import Interval, Prediction
-from predictor.nn.priors import HOST_BACKWARD_SHARE, HOST_CALL_US, HOST_LAUNCH_US, HOST_SPREAD
+from predictor.nn.priors import (
+    FOREIGN_FACTOR,
+    HOST_BACKWARD_SHARE,
+    HOST_CALL_US,
+    HOST_LAUNCH_US,
+    HOST_SPREAD,
+)
 from predictor.nn.release_parts import (
     RANGES,
     check_calibration,
@@ -114,6 +122,7 @@ class LatencyPredictor:
         table = table_from_graph(graph)
         features = node_features(table, device, software)
         known = device.id in self.networks.devices
+        foreign = not known and device.kind not in self._kinds().known
         edges = torch.tensor(graph.edges, dtype=torch.long).reshape(-1, 2).T
         log_ratio = self.log_ratio(features, device.id, edges).numpy().astype(np.float64)
         base = features.roofline.base_us
@@ -139,14 +148,21 @@ class LatencyPredictor:
         time = np.where(is_learned[:, None], time, assumed)
         floor = features.roofline.floor_us
         time = np.maximum(time, floor[:, None])
-        inside = is_learned & (outside == 0)
+        if foreign:
+            time = np.maximum(reaching(time), floor[:, None])
+        inside = is_learned & (outside == 0) & (not foreign)
         runs = repeats_of(graph)
         whole, whole_floor = time * runs[:, None], floor * runs
         away = _mean((~here).astype(float), whole[:, 1] * is_learned) if known else 1.0
         far = _mean(outside * is_learned, whole[:, 1])
         widths = self._step_widths(graph, device, software, outside=far, transferred=away)
+        if foreign:
+            widths = {name: max(half, np.log(FOREIGN_FACTOR)) for name, half in widths.items()}
         phases, step, host = _compose(graph, table, whole, whole_floor, is_learned, widths)
-        warnings = (*self._warnings(device, known), *_host_warning(graph, step, host, whole))
+        warnings = (*self._warnings(device, known=known, foreign=foreign),
+                    *_host_warning(graph, step, host, whole))  # fmt: skip
+        if not foreign and device.kind != "tpu":  # whatever was measured on a TPU, XLA compiled
+            warnings += carried_warning(software.framework, is_learned)
         if known:
             elsewhere = is_learned & ~here
             warnings += elsewhere_warning(self.name, device.id, table, whole[:, 1], elsewhere)
@@ -229,15 +245,20 @@ class LatencyPredictor:
         )  # fmt: skip
         return named_terms(terms[0])
 
-    def _warnings(self, device: Device, known: bool) -> tuple[str, ...]:
+    def _kinds(self) -> DeviceKinds:
+        """Kinds of devices with measured rows."""
+        kinds = kinds_of(self.networks.devices)
+        told = {kind for _, _, *kinds in self.learned for kind in kinds}
+        return replace(kinds, known=kinds.known | told)
+
+    def _warnings(self, device: Device, *, known: bool, foreign: bool) -> tuple[str, ...]:
         found = []
         if not known:
             found.append(zero_shot_warning(device.id, self.name))
-            learned = kinds_of(self.networks.devices)
-            if device.kind not in learned.known:
-                found.append(
-                    f"{self.name} learned from {learned.text}; {device.kind} figures extrapolate"
-                )
+        if foreign:
+            found.append(
+                f"{self.name} learned from {self._kinds().text}; {device.kind} figures extrapolate"
+            )
         return tuple(found)
 
 

@@ -81,6 +81,17 @@ def test_the_estimate_says_so_and_takes_the_place_of_what_capture_said(graph, ne
     assert "other" in one.warnings
 
 
+def test_compiled_training_says_that_it_was_never_measured(network):
+    from predictor import estimate
+
+    net, x = nn.Linear(8, 8), torch.ones(2, 8)
+    for mode, times in (("train", 1), ("infer", 0)):
+        one = estimate(net, x, device=T4, mode=mode, compile=True, checkpoint=network)
+        assert sum("compiled training was never measured" in w for w in one.warnings) == times
+        eager = estimate(net, x, device=T4, mode=mode, checkpoint=network)
+        assert not any("never measured" in w for w in eager.warnings)
+
+
 @pytest.mark.parametrize(
     ("asked", "runtime", "said"),
     [
