@@ -33,7 +33,7 @@ from predictor.traces.graph_bank import BankGraph, GraphBank, load_bank
 if TYPE_CHECKING:
     import pandas as pd
 
-BANK_SOURCES = ("timm", "gptbench", "own")
+BANK_SOURCES = ("timm", "gptbench", "own", "tpugraphs")
 """Sources whose graphs come with the library."""
 MODEL_ROWS = 256
 """Whole models that are predicted at a time."""

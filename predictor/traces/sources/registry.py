@@ -24,8 +24,11 @@ from predictor.traces.sources import (
     neusight,
     own,
     rows,
+    scalesim,
     steps,
     timm,
+    tpugraphs,
+    tpurecipes,
     vidur,
 )
 from predictor.traces.store import read_parts, write_imported
@@ -78,6 +81,24 @@ _SOURCES = (
     Source(name="aiter", folders=(aiter.FOLDER,), licence=aiter.LICENCE, parts=aiter.parts),
     Source(
         name=kineto.SOURCE, folders=(kineto.FOLDER,), licence=kineto.LICENCE, parts=kineto.parts
+    ),
+    Source(
+        name=tpugraphs.SOURCE,
+        folders=(tpugraphs.FOLDER,),
+        licence=tpugraphs.LICENCE,
+        parts=tpugraphs.parts,
+    ),
+    Source(
+        name=scalesim.SOURCE,
+        folders=(scalesim.FOLDER,),
+        licence=scalesim.LICENCE,
+        parts=scalesim.parts,
+    ),
+    Source(
+        name=tpurecipes.SOURCE,
+        folders=(tpurecipes.FOLDER,),
+        licence=tpurecipes.LICENCE,
+        parts=tpurecipes.parts,
     ),
     Source(
         name="deepbench",
