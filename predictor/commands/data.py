@@ -86,7 +86,8 @@ def train(
         str,
         typer.Option(
             metavar="KIND",
-            help="network; boosted_trees or roofline, for few rows; auto compares them all.",
+            help="network; boosted_trees or roofline, for few rows; auto compares these; rates, "
+            "for few rows on each of several devices of one kind.",
         ),
     ] = "network",
     minutes: Annotated[

@@ -29,6 +29,8 @@ _KINDS: tuple[str, ...] = ("gpu", "cpu", "tpu")
 """Kinds that a program may be meant for."""
 _MODELS: Mapping[str, str] = {
     "roofline": "a fitted roofline: by op class one efficiency and one launch time",
+    "rates": "a roofline with rates: start time, memory and compute rate by op class, and what each "
+    "known device adds to them",
     "boosted_trees": "boosted trees on the features of single kernels: no edges, no neighbours; a "
     "kernel in a step is answered as it was measured, alone where only that was",
 }

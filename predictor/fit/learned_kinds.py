@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from predictor.errors import RecipeError
+from predictor.fit.candidates import RATES
 from predictor.fit.coverage import KernelKind
 from predictor.fit.data import usable_kernels
 from predictor.fit.fitting import FitData
@@ -61,6 +62,8 @@ def learned_kinds(
         found |= _of_kernels(data, recipe, split)
     if fitted.steps is not None and (not weighs or loss.op > 0 or loss.step > 0):
         found |= _behind_ops(fitted.steps, alone=not weighs)
+    if kind == RATES and fitted.models is not None:
+        found |= set(fitted.models.coverage.kinds)
     if not weighs:
         return found
     if fitted.ratios is not None and loss.backward_ratio > 0:
