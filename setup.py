@@ -9,12 +9,14 @@ setup(
         "predictor._timm_graphs",
         "predictor._gptbench_graphs",
         "predictor._own_graphs",
+        "predictor._enzyme_graphs",
     ],
     package_dir={
         "predictor._weights": "checkpoints",
         "predictor._timm_graphs": "datasets/timm/graphs",
         "predictor._gptbench_graphs": "datasets/gptbench/graphs",
         "predictor._own_graphs": "datasets/own/graphs",
+        "predictor._enzyme_graphs": "datasets/enzyme/graphs",
     },
     package_data={
         "predictor": ["py.typed"],
@@ -22,6 +24,7 @@ setup(
         "predictor._timm_graphs": ["*.parquet"],
         "predictor._gptbench_graphs": ["*.parquet"],
         "predictor._own_graphs": ["*.parquet"],
+        "predictor._enzyme_graphs": ["*.parquet"],
         "predictor.traces.measure": ["grids/*.toml"],
         "predictor.calibrate": ["*.toml"],
         "predictor.fit": ["*.toml", "*.csv"],
