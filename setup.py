@@ -10,6 +10,7 @@ setup(
         "predictor._gptbench_graphs",
         "predictor._own_graphs",
         "predictor._tpugraphs_graphs",
+        "predictor._enzyme_graphs",
     ],
     package_dir={
         "predictor._weights": "checkpoints",
@@ -17,6 +18,7 @@ setup(
         "predictor._gptbench_graphs": "datasets/gptbench/graphs",
         "predictor._own_graphs": "datasets/own/graphs",
         "predictor._tpugraphs_graphs": "datasets/tpugraphs/graphs",
+        "predictor._enzyme_graphs": "datasets/enzyme/graphs",
     },
     package_data={
         "predictor": ["py.typed"],
@@ -25,6 +27,7 @@ setup(
         "predictor._gptbench_graphs": ["*.parquet"],
         "predictor._own_graphs": ["*.parquet"],
         "predictor._tpugraphs_graphs": ["*.parquet"],
+        "predictor._enzyme_graphs": ["*.parquet"],
         "predictor.traces.measure": ["grids/*.toml"],
         "predictor.calibrate": ["*.toml"],
         "predictor.fit": ["*.toml", "*.csv"],

@@ -19,6 +19,7 @@ from predictor.traces.sources import (
     aiconfigurator,
     aiter,
     deepbench,
+    enzyme,
     gptbench,
     kineto,
     neusight,
@@ -73,6 +74,9 @@ _SOURCES = (
     ),
     Source(
         name="gptbench", folders=(gptbench.FOLDER,), licence=gptbench.LICENCE, parts=gptbench.parts
+    ),
+    Source(
+        name=enzyme.SOURCE, folders=(enzyme.FOLDER,), licence=enzyme.LICENCE, parts=enzyme.parts
     ),
     Source(name="steps", folders=steps.FOLDERS, licence=steps.LICENCE, parts=steps.parts),
     Source(name=own.SOURCE, folders=(), licence=own.LICENCE, parts=own.parts),
