@@ -15,7 +15,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +56,8 @@ class Rows:
 
 def held_out(recipe: Recipe, data: Imported, device: str, kind: str) -> Rows:
     """Rows of a device predicted by a fit on the others."""
-    devices = devices_of(data)
-    split = device_split("all", devices - {device})
+    whole = device_split(recipe.split, devices_of(data))
+    split = replace(whole, train=whole.train - {device}, development=frozenset({device}))
     fitted = fit_data(data, recipe, split.train, frozenset())
     model = fit_model(kind, recipe, fitted, None, progress=False)
     found = learned_kinds(kind, recipe, data, split, fitted)
@@ -93,21 +93,25 @@ def _step_sheets(models: Any) -> Floats:
 
 
 def _scale(data: Imported, recipe: Recipe, devices: frozenset[str], hosts: Sequence[str]) -> float:
-    """Median over devices of the median of measured over datasheet roofline."""
-    medians = []
+    """Median of measured over datasheet roofline, every device with the same weight."""
+    ratios, weights = [], []
     for device in sorted(devices):
         kernels = usable_kernels(data, recipe, {device}).reset_index(drop=True)
         steps = usable_models(data, {device})
-        ratios: list[Floats] = []
+        own: list[Floats] = []
         if len(kernels):
             samples = kernel_samples(kernels, hosts)
-            ratios.append((samples.measured_us_N / samples.datasheet_us_N).numpy())
+            own.append((samples.measured_us_N / samples.datasheet_us_N).numpy())
         models = model_samples(steps, banks_of(steps), hosts, 0) if len(steps) else None
         if models is not None:
-            ratios.append(models.measured_us_M.numpy() / _step_sheets(models))
-        if ratios:
-            medians.append(float(np.median(np.concatenate(ratios))))
-    return float(np.median(medians))
+            own.append(models.measured_us_M.numpy() / _step_sheets(models))
+        if own:
+            ratios.append(np.concatenate(own))
+            weights.append(np.full(len(ratios[-1]), 1.0 / len(ratios[-1])))
+    value, weight = np.concatenate(ratios), np.concatenate(weights)
+    order = np.argsort(value)
+    total = np.cumsum(weight[order])
+    return float(value[order][np.searchsorted(total, total[-1] / 2)])
 
 
 def errors(rows: Rows, few: int, draws: int) -> dict[str, Any]:
@@ -162,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     data = load_data(recipe, given.data)
     out: dict[str, Any] = {}
     every: list[pd.DataFrame] = []
-    for device in sorted(devices_of(data)):
+    for device in sorted(device_split(recipe.split, devices_of(data)).train):
         if not len(usable_kernels(data, recipe, {device})) and not len(
             usable_models(data, {device})
         ):

@@ -23,11 +23,13 @@ from predictor.hardware.catalogue import resolve_device
 from predictor.nn.fitted_roofline import CLASS_OF_TOKEN
 from predictor.nn.rate_roofline import RateRoofline, parts
 
-START = (0.0, 0.7)
-"""Mean and standard deviation of the log of the start time over 1 us."""
+START = (-0.8, 0.5)
+"""Mean and standard deviation of the log of a kernel's start time over 1 us."""
+PROGRAM = (-0.7, 0.7)
+"""The same of a program's."""
 RATE = (0.0, 0.15)
 """The same of the log of time over the sustained roofline."""
-CLASS_SPREAD = (0.4, 0.15, 0.15)
+CLASS_SPREAD = (0.3, 0.15, 0.15)
 """How far op classes lie from their mean: start, memory, compute."""
 DEVICE_SPREAD = ((0.3, 0.3), (0.15, 0.15), (0.15, 0.15))
 """How far a usual device lies from its classes as a whole, and a class on it beside."""
@@ -69,8 +71,9 @@ def fit_rates(data: FitData) -> RateRoofline:
     launch = launch_us(resolve_device(data.hosts[0]))
     classes, devices = len(OP_CLASSES), len(data.hosts)
     parameters = {
-        "mean": torch.zeros(3, 1), "class": torch.zeros(3, classes),
+        "mean": torch.tensor([[START[0]], [RATE[0]], [RATE[0]]]), "class": torch.zeros(3, classes),
         "device": torch.zeros(3, devices, 1), "own": torch.zeros(3, devices, classes),
+        "program": torch.tensor(PROGRAM[0]),
     }  # fmt: skip
     for value in parameters.values():
         value.requires_grad_(True)
@@ -81,7 +84,8 @@ def fit_rates(data: FitData) -> RateRoofline:
         devices_3DC = parameters["device"] + parameters["own"]
         factors_3N = factors_3C[:, rows.class_N] + devices_3DC[:, rows.device_N, rows.class_N]
         start_N, work_N, _ = parts(rows.x_NF, factors_3N, launch)
-        total_R = torch.zeros(len(rows.measured_us_R)).index_add(
+        program = torch.exp(parameters["program"])
+        total_R = program + torch.zeros(len(rows.measured_us_R)).index_add(
             0, rows.row_N, (start_N + work_N) * rows.count_N
         )
         residual_R = torch.log(total_R / rows.measured_us_R) / NOISE
@@ -93,6 +97,7 @@ def fit_rates(data: FitData) -> RateRoofline:
     return RateRoofline(
         devices=data.hosts, log_factors_3C=found["mean"] + found["class"],
         devices_3DC=found["device"] + found["own"], spread_32=torch.tensor(ADAPTER_SPREAD), launch_us=launch,
+        program_us=float(torch.exp(found["program"])),
     )  # fmt: skip
 
 
@@ -105,6 +110,7 @@ def _prior(parameters: dict[str, Tensor], spread_32: Tensor) -> Tensor:
         * (
             (((parameters["mean"] - centre) / width) ** 2).sum()
             + ((parameters["class"] / class_31) ** 2).sum()
+            + ((parameters["program"] - PROGRAM[0]) / PROGRAM[1]) ** 2
         )
         + _tails(parameters["device"] / spread_32[:, :1, None])
         + _tails(parameters["own"] / spread_32[:, 1:, None])

@@ -3,7 +3,7 @@
     time = launches · start + max(compute / compute rate, traffic / memory rate)
 
 relative to the sustained roofline. Each of the three is a number of the op class, plus what a known
-device adds to it. For devices of one kind with few rows each: what is shared carries over to a
+device adds to it. A program takes a start of its own beside, and so does a kernel by itself. For devices of one kind with few rows each: what is shared carries over to a
 device that was never measured, and what differs between devices is what an adapter fits first.
 
 Legend: N kernels, C op classes, D devices, 3 terms (start, memory, compute).
@@ -23,9 +23,11 @@ from predictor.nn.correction import StepKernels, no_terms
 from predictor.nn.fitted_roofline import CLASS_OF_TOKEN, NO_LAUNCH_US
 
 TERMS: tuple[str, ...] = ("start", "memory", "compute")
-LOG_FACTORS, DEVICES, SPREAD, LAUNCH = (
-    "rates.log_factors", "rates.devices", "rates.spread", "rates.launch_us",
+LOG_FACTORS, DEVICES, SPREAD, STARTS = (
+    "rates.log_factors", "rates.devices", "rates.spread", "rates.start_us",
 )  # fmt: skip
+LEAST_SHARE = 1e-3
+"""Of a step's time: a start of the program below is not told."""
 HEAD_SPREAD = 1.268
 """Spread that the shipped prior gives the weight of a device term (`calibrate/prior.toml`)."""
 SMALLEST_WORK_US = 1e-4
@@ -47,6 +49,8 @@ class RateRoofline:
     """Standard deviation of that between devices: of a whole device, and of a class on it."""
     launch_us: float
     """Launch time inside the base time of the features."""
+    program_us: float
+    """Start of a program."""
 
     @property
     def message_layers(self) -> int:
@@ -65,6 +69,7 @@ class RateRoofline:
         """(N, 3) the same value three times: the width comes from calibration."""
         factors_3N = self.factors(CLASS_OF_TOKEN[token_N], device_N)
         start_N, work_N, _ = parts(x_NF, factors_3N, self.launch_us)
+        start_N = start_N + self.program_us * (isolated_N > 0)
         log_N = torch.log(start_N + work_N) - x_NF[:, _BASE]
         return log_N[:, None].expand(-1, 3)
 
@@ -109,19 +114,23 @@ class RateRoofline:
         return torch.maximum(device_us, host_us)
 
     def correction_terms(self, steps: StepKernels) -> Tensor:
-        """Nothing: a step is the sum of its kernels."""
-        return no_terms(steps)
+        """A program's start beside its kernels, as the constant."""
+        share_G = self.program_us / steps.total(steps.time_N * steps.count_N).clamp(min=1e-3)
+        terms = no_terms(steps)
+        terms[:, -1] = torch.where(share_G >= LEAST_SHARE, torch.log1p(share_G), 0.0)
+        return terms
 
     @property
     def stored(self) -> tuple[str, ...]:
         """Names of its tensors in a release."""
-        return (LOG_FACTORS, DEVICES, SPREAD, LAUNCH)
+        return (LOG_FACTORS, DEVICES, SPREAD, STARTS)
 
     def tensors(self) -> dict[str, Tensor]:
         """What a release stores."""
         return {
             LOG_FACTORS: self.log_factors_3C, DEVICES: self.devices_3DC.contiguous(),
-            SPREAD: self.spread_32, LAUNCH: torch.tensor([self.launch_us]),
+            SPREAD: self.spread_32,
+            STARTS: torch.tensor([self.launch_us, self.program_us]),
         }  # fmt: skip
 
 
@@ -165,7 +174,7 @@ def rates_of(
         raise ValueError(f"model.op_classes is {classes!r}; known: {', '.join(OP_CLASSES)}")
     shapes = {
         LOG_FACTORS: (3, len(classes)), DEVICES: (3, len(devices), len(classes)),
-        SPREAD: (3, 2), LAUNCH: (1,),
+        SPREAD: (3, 2), STARTS: (2,),
     }  # fmt: skip
     for name, shape in shapes.items():
         found = tuple(tensors[name].shape) if name in tensors else None
@@ -180,5 +189,6 @@ def rates_of(
         devices_3DC=torch.zeros(3, len(devices), len(OP_CLASSES)).index_copy(
             2, at, tensors[DEVICES].float()
         ),
-        spread_32=tensors[SPREAD].float(), launch_us=float(tensors[LAUNCH][0]),
+        spread_32=tensors[SPREAD].float(), launch_us=float(tensors[STARTS][0]),
+        program_us=float(tensors[STARTS][1]),
     )  # fmt: skip

@@ -183,6 +183,6 @@ def _values(found: list[tuple[int, str, float]], file: str) -> dict[str, Any]:
     return {
         "row": [row for row, _, _ in found], "row_id": [name for _, name, _ in found],
         "latency_us": [us for _, _, us in found], "source": SOURCE, "file": file,
-        "licence": LICENCE, "device": DEVICE, "context": "device", "framework": "jax",
+        "licence": LICENCE, "device": DEVICE, "context": "isolated", "framework": "jax",
         "execution": "xla", "layout": "nhwc", "flag": "fit",
     }  # fmt: skip

@@ -100,7 +100,7 @@ def _kernels(cells: Cells, layout: Layout, reader: FolderReader) -> pd.DataFrame
     for path in (p for p in texts if p.is_file()):
         name = layout.name(path)
         kernels.append(kernel_of_module(parse_hlo(reader.text(path), name), backend, name))
-    return rows_of_kernels(kernels, _values(cells) | {"context": "device"})
+    return rows_of_kernels(kernels, _values(cells) | {"context": "isolated"})
 
 
 def _step(cells: Cells) -> pd.DataFrame:

@@ -86,12 +86,11 @@ def _rows(cells: Cells) -> pd.DataFrame:
         if row.op == "matmul" else _copy(str(row.dtype), int(row.m))
         for row in cells.rows.itertuples()
     ]  # fmt: skip
-    host = cells.rows["note"].astype(str).str.contains(HOST).to_numpy()
     return rows_of_kernels(kernels, {
         "row_id": [f"{SOURCE}:{cells.file}:{r}" for r in cells.whole("row")], "source": SOURCE,
         "file": cells.file, "row": cells.whole("row"), "licence": LICENCE,
         "device": cells.rows["device"].to_numpy(), "latency_us": cells.number("us"),
-        "context": np.where(host, "isolated", "device"), "framework": "jax", "execution": "xla",
+        "context": "isolated", "framework": "jax", "execution": "xla",
         "layout": "nhwc",
     })  # fmt: skip
 
