@@ -3,9 +3,10 @@
     python training/tpu_generations.py training/recipes/tpu-v1.toml --data DIR [--json FILE]
 
 Each generation (a device of the recipe's sources) is left out of a fit in turn. Its rows are then
-predicted as those of a device never measured, and once more after `--rows` rows of it, drawn at
-random `--draws` times, went through the fit of an adapter (`predictor calibrate`); the rows that
-were drawn do not score. Beside it a roofline of the datasheet with one fitted scale: the median of
+predicted as those of a device never measured, and once more after `--rows` rows of it went through
+the fit of an adapter (`predictor calibrate`): drawn at random `--draws` times, and those that
+`predictor measure --suggest` would ask for. The rows that were fitted do not score. Beside it a
+roofline of the datasheet with one fitted scale: the median of
 the generations seen, and that of the rows drawn. Rows are kernels and whole programs. Seconds.
 """
 
@@ -27,6 +28,7 @@ from numpy.typing import NDArray
 from predictor.calibrate.posterior import NORMAL_90, apply, fit_adapter, variance_before
 from predictor.calibrate.prior import shipped_interval_scale, shipped_prior
 from predictor.calibrate.readings import Readings, joined
+from predictor.calibrate.suggest import Candidates, choose
 from predictor.fit.candidates import fit_model
 from predictor.fit.data import devices_of, fit_data, load_data, usable_kernels, usable_models
 from predictor.fit.learned_kinds import learned_kinds
@@ -137,6 +139,13 @@ def errors(rows: Rows, few: int, draws: int) -> dict[str, Any]:
         half = NORMAL_90 * shipped_interval_scale() * np.sqrt(variance)
         coverage.append(float((np.abs(left) <= half).mean()))
         roof.append(_error(np.log(sheet_N[~drawn] / np.median(sheet_N[drawn]))))
+    if n > few + 1:
+        asked = Candidates(readings=rows.readings, owner_N=np.arange(n), seconds_C=np.ones(n))
+        chosen = np.zeros(n, dtype=bool)
+        chosen[list(choose(asked, rows.readings, prior, most=few).chosen)] = True
+        fit = fit_adapter(rows.readings.take(chosen), prior)
+        factor, _ = apply(fit, rows.readings.take(~chosen))
+        found[f"suggested_{few}"] = _error(log_N[~chosen] - factor)
     if after:
         found |= {
             f"after_{few}": float(np.mean(after)), f"coverage_{few}": float(np.mean(coverage)),

@@ -38,7 +38,6 @@ SOURCE_TEXT: Mapping[str, str] = {
 SOURCES: tuple[str, ...] = tuple(SOURCE_TEXT)
 WIDE = 200
 """Columns of an evaluation where it does not go to a terminal."""
-LATER_SOURCES: tuple[str, ...] = ()
 _SOURCE_HELP = "; ".join(f"{name}: {text}" for name, text in SOURCE_TEXT.items()) + "."
 
 
@@ -162,11 +161,8 @@ def overrides_of(settings: Sequence[str]) -> dict[str, str]:
 
 
 def _check_source(name: str) -> None:
-    if name in LATER_SOURCES:
-        raise NotYetError(f"source {name!r} does not work yet; {', '.join(SOURCES)} does")
     if name not in SOURCES:
-        known = ", ".join((*SOURCES, *LATER_SOURCES))
-        raise DataError(f"no source {name!r}; known: {known}")
+        raise DataError(f"no source {name!r}; known: {', '.join(SOURCES)}")
 
 
 def check_train_extra(command: str, packages: Sequence[str]) -> None:

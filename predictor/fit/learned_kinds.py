@@ -16,7 +16,6 @@ from predictor.fit.fitting import FitData
 from predictor.fit.recipe import Recipe
 from predictor.fit.splits import Split
 from predictor.fit.step_samples import StepSamples
-from predictor.graph.ir import DTYPE_BYTES
 from predictor.graph.ops import OPS
 from predictor.hardware.catalogue import resolve_device
 from predictor.hardware.peaks import MATRIX_CLASSES
@@ -25,10 +24,10 @@ from predictor.traces.schema import Imported
 
 NETWORK = "network"
 """The kind of model that weighs its rows; the simple ones take every timed kernel."""
-VECTOR_DTYPES: tuple[str, ...] = tuple(
-    d for d in DTYPE_BYTES if not d.startswith(("complex", "tf"))
-)
+VECTOR_DTYPES: tuple[str, ...] = ("fp32", "bf16", "int32", "int8", "bool")
 """Dtypes of kernels that memory bounds."""
+NEVER_BY_CLASS: tuple[str, ...] = ("opaque", "collective", "transfer")
+"""Classes of which one kind says nothing of another."""
 _TERMS: Mapping[str, str] = {
     "kernel": "kernel_rows", "op": "op_rows", "step": "step_rows", "model": "step_rows",
 }  # fmt: skip
@@ -88,8 +87,8 @@ def _of_classes(found: set[KernelKind]) -> set[KernelKind]:
     Of classes that matrix units work for in the dtypes that were found; memory bounds the others,
     whatever the dtype, and bytes tell it.
     """
-    out = set(found)
-    for kind in found:
+    out = {k for k in found if CLASS_OF_TOKEN[k.token] not in NEVER_BY_CLASS}
+    for kind in tuple(out):
         op_class = CLASS_OF_TOKEN[kind.token]
         dtypes = (kind.dtype,) if op_class in MATRIX_CLASSES else VECTOR_DTYPES
         out |= {

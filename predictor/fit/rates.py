@@ -21,7 +21,7 @@ from predictor.fit.model_samples import ModelSamples
 from predictor.graph.ops import OP_CLASSES
 from predictor.hardware.catalogue import resolve_device
 from predictor.nn.fitted_roofline import CLASS_OF_TOKEN
-from predictor.nn.rate_roofline import RateRoofline, parts
+from predictor.nn.rate_roofline import FP16_SPREAD, RateRoofline, is_fp16, parts
 
 START = (-0.8, 0.5)
 """Mean and standard deviation of the log of a kernel's start time over 1 us."""
@@ -73,16 +73,19 @@ def fit_rates(data: FitData) -> RateRoofline:
     parameters = {
         "mean": torch.tensor([[START[0]], [RATE[0]], [RATE[0]]]), "class": torch.zeros(3, classes),
         "device": torch.zeros(3, devices, 1), "own": torch.zeros(3, devices, classes),
-        "program": torch.tensor(PROGRAM[0]),
+        "program": torch.tensor(PROGRAM[0]), "fp16": torch.tensor(0.0),
     }  # fmt: skip
     for value in parameters.values():
         value.requires_grad_(True)
-    spread_32 = torch.tensor(DEVICE_SPREAD)
+    spread_32, fp16_N = torch.tensor(DEVICE_SPREAD), is_fp16(rows.x_NF)
 
     def cost() -> Tensor:
         factors_3C = parameters["mean"] + parameters["class"]
         devices_3DC = parameters["device"] + parameters["own"]
         factors_3N = factors_3C[:, rows.class_N] + devices_3DC[:, rows.device_N, rows.class_N]
+        slower_N = parameters["fp16"] * fp16_N
+        zero_N = torch.zeros_like(slower_N)
+        factors_3N = factors_3N + torch.stack([zero_N, slower_N, zero_N])
         start_N, work_N, _ = parts(rows.x_NF, factors_3N, launch)
         program = torch.exp(parameters["program"])
         total_R = program + torch.zeros(len(rows.measured_us_R)).index_add(
@@ -97,7 +100,7 @@ def fit_rates(data: FitData) -> RateRoofline:
     return RateRoofline(
         devices=data.hosts, log_factors_3C=found["mean"] + found["class"],
         devices_3DC=found["device"] + found["own"], spread_32=torch.tensor(ADAPTER_SPREAD), launch_us=launch,
-        program_us=float(torch.exp(found["program"])),
+        program_us=float(torch.exp(found["program"])), log_fp16=float(found["fp16"]),
     )  # fmt: skip
 
 
@@ -111,6 +114,7 @@ def _prior(parameters: dict[str, Tensor], spread_32: Tensor) -> Tensor:
             (((parameters["mean"] - centre) / width) ** 2).sum()
             + ((parameters["class"] / class_31) ** 2).sum()
             + ((parameters["program"] - PROGRAM[0]) / PROGRAM[1]) ** 2
+            + (parameters["fp16"] / FP16_SPREAD) ** 2
         )
         + _tails(parameters["device"] / spread_32[:, :1, None])
         + _tails(parameters["own"] / spread_32[:, 1:, None])

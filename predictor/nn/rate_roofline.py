@@ -3,7 +3,8 @@
     time = launches · start + max(compute / compute rate, traffic / memory rate)
 
 relative to the sustained roofline. Each of the three is a number of the op class, plus what a known
-device adds to it. A program takes a start of its own beside, and so does a kernel by itself. For devices of one kind with few rows each: what is shared carries over to a
+device adds to it. fp16 on lanes without it (no TPU has it) is converted on the way in and out, which
+slows memory traffic by a number of its own. A program takes a start of its own beside, and so does a kernel by itself. For devices of one kind with few rows each: what is shared carries over to a
 device that was never measured, and what differs between devices is what an adapter fits first.
 
 Legend: N kernels, C op classes, D devices, 3 terms (start, memory, compute).
@@ -26,13 +27,16 @@ TERMS: tuple[str, ...] = ("start", "memory", "compute")
 LOG_FACTORS, DEVICES, SPREAD, STARTS = (
     "rates.log_factors", "rates.devices", "rates.spread", "rates.start_us",
 )  # fmt: skip
-LEAST_SHARE = 1e-3
+LEAST_SHARE = 0.01
 """Of a step's time: a start of the program below is not told."""
 HEAD_SPREAD = 1.268
 """Spread that the shipped prior gives the weight of a device term (`calibrate/prior.toml`)."""
+FP16_SPREAD = 0.8
+"""Standard deviation of what fp16 costs, log time."""
 SMALLEST_WORK_US = 1e-4
 _RATIO = COLUMNS.index("log_compute_over_memory")
 _BASE = COLUMNS.index("log_base_us")
+_HALF, _BF16 = COLUMNS.index("half_precision"), COLUMNS.index("bf16")
 _LAUNCHES = COLUMNS.index("log_launches")
 
 
@@ -51,6 +55,8 @@ class RateRoofline:
     """Launch time inside the base time of the features."""
     program_us: float
     """Start of a program."""
+    log_fp16: float
+    """Log of time over the memory part in fp16."""
 
     @property
     def message_layers(self) -> int:
@@ -67,15 +73,16 @@ class RateRoofline:
         consumers_2E: Tensor | None = None,
     ) -> Tensor:
         """(N, 3) the same value three times: the width comes from calibration."""
-        factors_3N = self.factors(CLASS_OF_TOKEN[token_N], device_N)
+        factors_3N = self.factors(CLASS_OF_TOKEN[token_N], device_N, is_fp16(x_NF))
         start_N, work_N, _ = parts(x_NF, factors_3N, self.launch_us)
         start_N = start_N + self.program_us * (isolated_N > 0)
         log_N = torch.log(start_N + work_N) - x_NF[:, _BASE]
         return log_N[:, None].expand(-1, 3)
 
-    def factors(self, class_N: Tensor, device_N: Tensor) -> Tensor:
+    def factors(self, class_N: Tensor, device_N: Tensor, fp16_N: Tensor) -> Tensor:
         """(3, N) logs of start time and inverse rates."""
-        factors_3N = self.log_factors_3C[:, class_N]
+        factors_3N = self.log_factors_3C[:, class_N].clone()
+        factors_3N[1] += self.log_fp16 * fp16_N
         if not self.devices:
             return factors_3N
         known_N = device_N.long()
@@ -89,7 +96,10 @@ class RateRoofline:
         gives a term.
         """
         class_N = CLASS_OF_TOKEN[token_N]
-        start_N, work_N, compute_N = parts(x_NF, self.log_factors_3C[:, class_N], self.launch_us)
+        nowhere_N = torch.full((len(x_NF),), -1)
+        fp16_N = is_fp16(x_NF)
+        factors_3N = self.factors(class_N, nowhere_N, fp16_N)
+        start_N, work_N, compute_N = parts(x_NF, factors_3N, self.launch_us)
         share_N = work_N / (start_N + work_N)
         share_3N = torch.stack([
             1.0 - share_N, share_N * (compute_N < 0.5), share_N * (compute_N >= 0.5)
@@ -101,6 +111,8 @@ class RateRoofline:
         fits = column_N < most
         own_N = (share_3N[1:] * self.spread_32[1:, 1:]).sum(0) / HEAD_SPREAD
         out_NH[rows[fits], column_N[fits]] = own_N[fits]
+        if 3 + len(OP_CLASSES) < most:
+            out_NH[:, 3 + len(OP_CLASSES)] = share_3N[1] * fp16_N * FP16_SPREAD / HEAD_SPREAD
         return out_NH
 
     def host_us(
@@ -130,8 +142,13 @@ class RateRoofline:
         return {
             LOG_FACTORS: self.log_factors_3C, DEVICES: self.devices_3DC.contiguous(),
             SPREAD: self.spread_32,
-            STARTS: torch.tensor([self.launch_us, self.program_us]),
+            STARTS: torch.tensor([self.launch_us, self.program_us, self.log_fp16]),
         }  # fmt: skip
+
+
+def is_fp16(x_NF: Tensor) -> Tensor:
+    """(N,) 1 for kernels in fp16."""
+    return ((x_NF[:, _HALF] > 0) & (x_NF[:, _BF16] == 0)).to(x_NF.dtype)
 
 
 def parts(x_NF: Tensor, factors_3N: Tensor, launch_us: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -174,7 +191,7 @@ def rates_of(
         raise ValueError(f"model.op_classes is {classes!r}; known: {', '.join(OP_CLASSES)}")
     shapes = {
         LOG_FACTORS: (3, len(classes)), DEVICES: (3, len(devices), len(classes)),
-        SPREAD: (3, 2), STARTS: (2,),
+        SPREAD: (3, 2), STARTS: (3,),
     }  # fmt: skip
     for name, shape in shapes.items():
         found = tuple(tensors[name].shape) if name in tensors else None
@@ -191,4 +208,5 @@ def rates_of(
         ),
         spread_32=tensors[SPREAD].float(), launch_us=float(tensors[STARTS][0]),
         program_us=float(tensors[STARTS][1]),
+        log_fp16=float(tensors[STARTS][2]),
     )  # fmt: skip

@@ -12,6 +12,8 @@ Rules:
 * `shape_not_told`: pooling, whose window and result are not published: dropped;
 * `unknown_function`: a function that no row of `FUNCTIONS` names: dropped;
 * a fit that beats the datasheet at a size: kept, flagged `fit+above_peak`;
+* a product whose line gives more than twice what the line of the range below gives for as many
+  cycles (the lines jump at their borders): kept, flagged `fit+inconsistent`;
 * what every source must satisfy: `predictor.traces.validate`.
 """
 
@@ -55,6 +57,8 @@ PRODUCTS: tuple[tuple[int, int, int], ...] = tuple(
 )
 """(m, n, k) at which the model of products is sampled."""
 SIDE = 128
+JUMP = 2.0
+"""Ratio of two lines from which one of them is not believed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +68,10 @@ class Line:
     below: float
     us_per_cycle: float
     start_us: float
+
+    def us(self, cycles: float) -> float:
+        """Time of so many cycles, microseconds."""
+        return self.us_per_cycle * cycles + self.start_us
 
 
 PRODUCT_LINES: tuple[Line, ...] = (
@@ -109,7 +117,7 @@ def parts(data: Path) -> Iterator[Imported]:
     out.kernels = pd.concat([lines, _products()], ignore_index=True)
     keep_valid(out)
     above = floor_share(out.kernels) > 1.0
-    out.kernels["flag"] = np.where(above, "fit+above_peak", "fit")
+    out.kernels["flag"] = np.where(above, "fit+above_peak", out.kernels["flag"])
     yield out
 
 
@@ -151,14 +159,24 @@ def _products() -> pd.DataFrame:
     ]
     values = [(i, f"{SOURCE}:gemm:{m}x{n}x{k}", product_us(m, n, k))
               for i, (m, n, k) in enumerate(PRODUCTS)]  # fmt: skip
-    return rows_of_kernels(kernels, _values(values, "gemm model"))
+    flags = ["fit+inconsistent" if jumps(*sides) else "fit" for sides in PRODUCTS]
+    return rows_of_kernels(kernels, _values(values, "gemm model") | {"flag": flags})
+
+
+def jumps(m: int, n: int, k: int) -> bool:
+    """Whether the line of a product and that of the range below disagree twofold there."""
+    cycles = min(_cycles(m, n, k), _cycles(n, m, k))
+    at = next(i for i, one in enumerate(PRODUCT_LINES) if max(m, n, k) < one.below)
+    if at == 0:
+        return False
+    here, below = PRODUCT_LINES[at], PRODUCT_LINES[at - 1]
+    return here.us(cycles) > JUMP * below.us(cycles)
 
 
 def product_us(m: int, n: int, k: int) -> float:
     """Time of a product by the published model, microseconds: a line over cycles."""
     cycles = min(_cycles(m, n, k), _cycles(n, m, k))
-    line = next(one for one in PRODUCT_LINES if max(m, n, k) < one.below)
-    return line.us_per_cycle * cycles + line.start_us
+    return next(one for one in PRODUCT_LINES if max(m, n, k) < one.below).us(cycles)
 
 
 def _cycles(m: int, n: int, k: int) -> int:
