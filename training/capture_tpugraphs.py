@@ -2,9 +2,9 @@
 
     python training/capture_tpugraphs.py FOLDER --out datasets/tpugraphs/graphs
 
-FOLDER holds `module_tuning_data_layout.pb` as published. Needs the `jax` extra: jaxlib turns the HLO
-module inside into StableHLO. The trips of three loops follow from data that is not published: one
-each. No device is needed.
+FOLDER holds `module_tuning_data_layout.pb` as published. Needs the `jax` extra: jaxlib turns the
+HLO module inside into StableHLO. The trips of three loops follow from data that is not published:
+one each. No device is needed.
 """
 
 from __future__ import annotations

@@ -196,8 +196,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.stdout.write(
         pd.DataFrame(out).drop("sources").T.astype(float).to_string(float_format="{:.3f}".format)
     )
-    sys.stdout.write(f"\nall rows: n {len(whole)}, median {ape.median():.3f}; mean of the "
-                     f"generations {np.mean([v['zero_shot'] for v in out.values()]):.3f}\n")  # fmt: skip
+    mean = np.mean([v["zero_shot"] for v in out.values()])
+    sys.stdout.write(
+        f"\nall rows: n {len(whole)}, median {ape.median():.3f}; generations' mean {mean:.3f}\n"
+    )
     if given.each:
         shown = whole.assign(ratio=whole["predicted_us"] / whole["measured_us"])
         sys.stdout.write(shown.to_string(float_format="{:.3f}".format) + "\n")

@@ -15,7 +15,7 @@ import typer
 from predictor.commands import options
 from predictor.commands.output import check_files, note, note_no_adapter, say, show, write_json
 from predictor.commands.progress import row_progress
-from predictor.errors import DataError, MissingExtraError, NotYetError, RecipeError
+from predictor.errors import DataError, MissingExtraError, RecipeError
 
 SOURCE_TEXT: Mapping[str, str] = {
     "rows": "your own rows, CSV or Parquet, and what `predictor measure` writes",

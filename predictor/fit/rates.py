@@ -99,7 +99,8 @@ def fit_rates(data: FitData) -> RateRoofline:
     found = {name: value.detach() for name, value in parameters.items()}
     return RateRoofline(
         devices=data.hosts, log_factors_3C=found["mean"] + found["class"],
-        devices_3DC=found["device"] + found["own"], spread_32=torch.tensor(ADAPTER_SPREAD), launch_us=launch,
+        devices_3DC=found["device"] + found["own"], spread_32=torch.tensor(ADAPTER_SPREAD),
+        launch_us=launch,
         program_us=float(torch.exp(found["program"])), log_fp16=float(found["fp16"]),
     )  # fmt: skip
 
@@ -134,10 +135,10 @@ def _minimise(cost: Callable[[], Tensor], parameters: list[Tensor]) -> None:
     def closure() -> Tensor:
         optimizer.zero_grad()
         value = cost()
-        value.backward()  # type: ignore[no-untyped-call]
+        value.backward()
         return value
 
-    optimizer.step(closure)  # type: ignore[arg-type]
+    optimizer.step(closure)
 
 
 def _rows(data: FitData) -> _Rows:

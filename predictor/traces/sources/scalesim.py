@@ -114,7 +114,8 @@ def parts(data: Path) -> Iterator[Imported]:
     raw = reader.csv(tables[0], ("function", "args", "expression_us"))
     lines = _lines(raw, layout.name(tables[0]), out)
     out.files = reader.files
-    out.kernels = pd.concat([lines, _products()], ignore_index=True)
+    products = _products(layout.name(tables[0]), len(raw))
+    out.kernels = pd.concat([lines, products], ignore_index=True)
     keep_valid(out)
     above = floor_share(out.kernels) > 1.0
     out.kernels["flag"] = np.where(above, "fit+above_peak", out.kernels["flag"])
@@ -150,17 +151,17 @@ def _elementwise(function: str, size: int) -> Kernel:
     return _kernel(op, dims, "fp16", None)
 
 
-def _products() -> pd.DataFrame:
-    """The model of products at `PRODUCTS`."""
+def _products(file: str, first: int) -> pd.DataFrame:
+    """The model of products at `PRODUCTS`, counted on behind the rows of the file."""
     backend = backend_of(resolve_device(DEVICE))
     kernels = [
         _kernel("matmul", {"batch": 1, "m": m, "n": n, "k": k}, "bf16", backend)
         for m, n, k in PRODUCTS
     ]
-    values = [(i, f"{SOURCE}:gemm:{m}x{n}x{k}", product_us(m, n, k))
+    values = [(first + i, f"{SOURCE}:gemm:{m}x{n}x{k}", product_us(m, n, k))
               for i, (m, n, k) in enumerate(PRODUCTS)]  # fmt: skip
     flags = ["fit+inconsistent" if jumps(*sides) else "fit" for sides in PRODUCTS]
-    return rows_of_kernels(kernels, _values(values, "gemm model") | {"flag": flags})
+    return rows_of_kernels(kernels, _values(values, file) | {"flag": flags})
 
 
 def jumps(m: int, n: int, k: int) -> bool:

@@ -49,6 +49,7 @@ TILES, LAYOUTS = "tile_runs.csv", "layout_runs.csv"
 DEVICE = "google-tpu-v3-core"
 """Assumed (see above)."""
 PROGRAM = "unet3d"
+BUFFERS = "what the tables hold, as protocol buffers"
 _RUN = ("run", "is_default", "error", "compute_time_ns")
 
 
@@ -67,10 +68,8 @@ def parts(data: Path) -> Iterator[Imported]:
     if not tables:
         raise nothing_found(data, (TILES, LAYOUTS))
     reader, out = FolderReader(root=layout.root), Imported.empty(SOURCE)
-    out.left_out = {
-        **copies,
-        **{layout.name(p): "what the tables hold, as protocol buffers" for p in layout.files("*.pb")},
-    }  # fmt: skip
+    buffers = {layout.name(path): BUFFERS for path in layout.files("*.pb")}
+    out.left_out = {**copies, **buffers}
     for path in tables:
         name = layout.name(path).removesuffix(".gz")
         columns = ("module", "fingerprint", *_RUN) if name == TILES else _RUN

@@ -1,8 +1,8 @@
 """Importer of the micro-benchmarks in Google's TPU recipes: single kernels on one v6e chip.
 
 Reads `microbench.csv` of the folder `tpu_recipes` (its training steps are of the source `steps`):
-a bf16 product (`m`, `n`, `k`; `time_us`, or `time_us_derived` from its TFLOP/s) and a copy in memory
-(`m` = bytes of the tensor, **us**). Rules:
+a bf16 product (`m`, `n`, `k`; `time_us`, or `time_us_derived` from its TFLOP/s) and a copy in
+memory (`m` = bytes of the tensor, **us**). Rules:
 
 * `host_timing`: timed by the host, where a device trace of the same kernel is there: dropped;
 * `unknown_op`: another operation: dropped;
@@ -81,11 +81,16 @@ def parts(data: Path) -> Iterator[Imported]:
 
 
 def _rows(cells: Cells) -> pd.DataFrame:
-    kernels = [
-        _product(str(row.dtype), str(row.device), int(row.m), int(row.n), int(row.k))
-        if row.op == "matmul" else _copy(str(row.dtype), int(row.m))
-        for row in cells.rows.itertuples()
-    ]  # fmt: skip
+    kernels = []
+    sides = {side: cells.number(side) for side in ("m", "n", "k")}
+    for i, (op, dtype, device) in enumerate(
+        zip(cells.rows["op"], cells.rows["dtype"], cells.rows["device"], strict=True)
+    ):
+        if op == "matmul":
+            m, n, k = (int(sides[side][i]) for side in ("m", "n", "k"))
+            kernels.append(_product(str(dtype), str(device), m, n, k))
+        else:
+            kernels.append(_copy(str(dtype), int(sides["m"][i])))
     return rows_of_kernels(kernels, {
         "row_id": [f"{SOURCE}:{cells.file}:{r}" for r in cells.whole("row")], "source": SOURCE,
         "file": cells.file, "row": cells.whole("row"), "licence": LICENCE,
