@@ -2,10 +2,10 @@
 
     time = launches · start + max(compute / compute rate, traffic / memory rate)
 
-relative to the sustained roofline. Each of the three is a number of the op class, plus what a known
-device adds to it. fp16 on lanes without it (no TPU has it) is converted on the way in and out,
-which slows memory traffic by a number of its own. A program takes a start of its own beside, and so does
-a kernel by itself.
+relative to the sustained roofline. Each of the three is a number of the op class, plus what a
+known device adds to it. fp16 on lanes without it (no TPU has it) is converted on the way in and
+out, which slows memory traffic by a number of its own. A program takes a start of its own beside,
+and so does a kernel by itself.
 
 For devices of one kind with few rows each: what is shared carries over to a device that was never
 measured, and what differs between devices is what an adapter fits first.

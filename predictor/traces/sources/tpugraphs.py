@@ -4,7 +4,7 @@ Reads, in the folder `tpu_graphs_testdata`:
 
 * `tile_runs.csv` (**ns**) with the HLO text of each kernel (`hlo/op_NN.hlo.txt`): kernel rows. A
   kernel was run under many tile sizes; the row is the run under the compiler's own choice, which is
-  what a user's program gets (the fastest is what autotuning would give: at most 14% faster here);
+  what a user's program gets (the fastest, what autotuning would give, takes at most 12% less);
 * `layout_runs.csv` (**ns**) of one UNet3D training step under many layouts: one step row, likewise
   of the compiler's own choice. Its graph comes with the library (`datasets/tpugraphs/graphs`).
 
