@@ -38,10 +38,11 @@ def kernel_of(group: Group, backend: Backend, *, allow_opaque: bool) -> Kernel:
     dtype = node.inputs[0].dtype if lead.kind in ("dot", "conv") else _dtype(group)
     if op == "matmul" and _has_bias(group, lead):
         op = "linear"
-    dtype, times = passes(node, dtype, backend) if lead.kind in ("dot", "conv") else (dtype, 1)
+    matrix = OPS[op].op_class in MATRIX_CLASSES
+    dtype, times = passes(node, dtype, backend) if matrix else (dtype, 1)
     own = 0.0
     reported = 0.0
-    if OPS[op].op_class in MATRIX_CLASSES:
+    if matrix:
         factor = flop_factor(op, dtype)
         rule = RULES[op]
         own = times * padded_flops(dims, float(factor * rule.flops(dims)), backend)

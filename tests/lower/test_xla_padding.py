@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+from predictor.lower.xla import lower_xla
 from predictor.lower.xla_backends import CPU, tpu
 from predictor.lower.xla_matrix import padded_flops
+from predictor.program import capture
 
 CONV = {
     "batch": 2, "c_in": 192, "h_in": 8, "w_in": 8, "c_out": 256, "h_out": 8, "w_out": 8, "kh": 3,
@@ -42,3 +45,19 @@ def test_attention_has_no_side_to_fill():
 
 def test_nothing_is_filled_elsewhere():
     assert padded_flops(CONV, 1000.0, CPU) == 1000.0
+
+
+class Attends(torch.nn.Module):
+    """Attention alone."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Of a sequence to itself."""
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x)
+
+
+def test_attention_of_a_pytorch_program_runs_in_bf16_too():
+    """fp32 has no rate on a TPU: such programs ended in an error."""
+    graph = capture(Attends(), torch.empty(2, 4, 64, 32), mode="infer")
+    attention = [k for k in lower_xla(graph, tpu(128)).kernels if k.op == "attention"]
+    assert [k.dtype for k in attention] == ["bf16"]
+    assert [k.dtype for k in lower_xla(graph).kernels if k.op == "attention"] == ["fp32"]
