@@ -272,6 +272,8 @@ def test_each_kind_of_device_takes_its_own_checkpoint_where_none_is_named(
     found = predictor.compare(half, devices=["google-tpu-v5e", "nvidia-a100-sxm-80gb"])
     assert asked == ["tpu-v1", "base-v2"]
     assert [e.checkpoint for e in found] == asked
+    told = "checkpoints: tpu-v1 for google-tpu-v5e; base-v2 for nvidia-a100-sxm-80gb"
+    assert told in " ".join(str(found).split())
     rows = found.to_json()["devices"]
     assert isinstance(rows, list) and [row["checkpoint"] for row in rows] == asked
     one = predictor.estimate(half, device="google-tpu-v6e", checkpoint="base-v2")

@@ -21,6 +21,9 @@ SPREAD: Mapping[str, tuple[float, float]] = {
 }  # fmt: skip
 """(lower, upper) factors of the 90% interval of an unlearned kernel by op class."""
 SPREAD_DEFAULT: tuple[float, float] = (0.55, 1.9)
+SPREAD_OF_KIND: Mapping[str, tuple[float, float]] = {"tpu": (0.4, 2.5)}
+"""At least as wide on a kind of device: kernels of classes that no TPU row covers lie up to a factor
+of 2.5 off where a generation is left out (docs/jax.md)."""
 
 HOST_LAUNCH_US = 9.0
 HOST_CALL_US = 3.0
