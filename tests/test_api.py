@@ -257,6 +257,29 @@ def test_compare_captures_once_and_lists_refusals(
     assert "in distribution" in text
 
 
+def test_each_kind_of_device_takes_its_own_checkpoint_where_none_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    original = api.load
+
+    def named(checkpoint: str | Path = api.DEFAULT_CHECKPOINT) -> api.Predictor:
+        asked.append(str(checkpoint))
+        return original(checkpoint)
+
+    monkeypatch.setattr(api, "load", named)
+    half = api.capture(torch.nn.Linear(16, 32), torch.empty(8, 16), dtype="bf16")
+    found = predictor.compare(half, devices=["google-tpu-v5e", "nvidia-a100-sxm-80gb"])
+    assert asked == ["tpu-v1", "base-v2"]
+    assert [e.checkpoint for e in found] == asked
+    told = "checkpoints: tpu-v1 for google-tpu-v5e; base-v2 for nvidia-a100-sxm-80gb"
+    assert told in " ".join(str(found).split())
+    rows = found.to_json()["devices"]
+    assert isinstance(rows, list) and [row["checkpoint"] for row in rows] == asked
+    one = predictor.estimate(half, device="google-tpu-v6e", checkpoint="base-v2")
+    assert one.checkpoint == "base-v2"
+
+
 def test_all_devices_refused_is_still_a_table(captured: OpGraph, recording: Recording) -> None:
     cannot = Device(id="old-1", vendor="x", kind="gpu", unsupported_dtypes=("fp8",))
     comparison = predictor.compare(captured, devices=[cannot], checkpoint=recording)

@@ -56,8 +56,8 @@ def estimate(
     from predictor.hardware.catalogue import resolve_device
 
     devices = [resolve_device(name) for name in device]  # before the capture: fail early
-    network = api.load(checkpoint)
-    adapters = api.adapters_of(adapter, devices, network)
+    networks = [api.network_for(checkpoint, one) for one in devices]
+    adapters = api.adapters_of(adapter, devices, networks)
     note_no_adapter(adapter, found=bool(adapters))
     with prints_aside():
         graph = api.capture(
@@ -75,7 +75,7 @@ def estimate(
             allow_opaque=allow_opaque,
             adapter=adapters.get(one.id),
         )
-        for one in devices
+        for one, network in zip(devices, networks, strict=True)
     ]
     if json is not None:
         rows = [e.to_json() for e in estimates]

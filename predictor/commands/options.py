@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from predictor.checkpoint import DEFAULT_CHECKPOINT
+from predictor.checkpoint import DEFAULT_CHECKPOINT, DEFAULT_OF_KIND
 from predictor.errors import CaptureError
 from predictor.program import DEFAULT_OPTIMIZER, Mode
 from predictor.runtime import RUNTIMES, Runtime
@@ -43,7 +43,12 @@ Recompute = Annotated[
     ),
 ]
 Checkpoint = Annotated[
-    str, typer.Option(metavar="NAME|DIR", help="Shipped name, or folder of a trained network.")
+    str | None,
+    typer.Option(
+        metavar="NAME|DIR",
+        help=f"Shipped name, or folder of a trained network; {DEFAULT_CHECKPOINT} when not given, "
+        f"for TPUs {DEFAULT_OF_KIND['tpu']}.",
+    ),
 ]
 Tf32 = Annotated[
     bool | None,
@@ -99,7 +104,7 @@ Set = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Override a value; may be repeated."),
 ]
 
-CHECKPOINT_DEFAULT = DEFAULT_CHECKPOINT
+CHECKPOINT_DEFAULT: str | None = None
 
 
 def dims_of(given: list[str] | None) -> dict[str, int]:

@@ -18,7 +18,7 @@ from predictor.calibrate.posterior import Posterior, fit_adapter, leave_one_out
 from predictor.calibrate.prior import shipped_interval_scale, shipped_prior
 from predictor.calibrate.readings import KINDS, Readings, joined
 from predictor.calibrate.terms import DTYPES
-from predictor.checkpoint import DEFAULT_CHECKPOINT, load_release
+from predictor.checkpoint import default_checkpoint, load_release
 from predictor.errors import AdapterError, CaptureError, CostRuleError, UnknownTargetError
 from predictor.fit.model_samples import banks_of, in_bank, model_samples
 from predictor.fit.readings import kernel_readings, model_readings
@@ -68,7 +68,7 @@ def fit_from_rows(
     device: str | Path | Device,
     rows: Sequence[Path],
     *,
-    checkpoint: str | Path = DEFAULT_CHECKPOINT,
+    checkpoint: str | Path | None = None,
 ) -> Adapter:
     """Fit a device's adapter on measured rows.
 
@@ -76,16 +76,16 @@ def fit_from_rows(
         device: catalogue name, device file or a `Device`.
         rows: files or folders in the columns of own rows (docs/data.md), or as `predictor measure`
             writes them: kernels by themselves, kernels inside steps, whole steps.
-        checkpoint: what the adapter corrects.
+        checkpoint: what the adapter corrects; the default of the device's kind when not given.
 
     Raises:
         UnknownDeviceError: no such device.
         AdapterError: no usable row, rows of another device, or times in another unit.
         DataError, CheckpointError: as reading rows and checkpoints does.
     """
-    release = load_release(checkpoint)
-    base = load_predictor(release)
     described = resolve_device(device)
+    release = load_release(checkpoint or default_checkpoint([described.kind]))
+    base = load_predictor(release)
     adopt_device(described)
     data = read_source("rows", rows)
     _check_device(data, described, rows)

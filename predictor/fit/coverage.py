@@ -81,7 +81,9 @@ def coverage_of(table: KernelTable, features: NodeFeatures, device: Device) -> C
     return Coverage(
         kinds=kinds, kind_N=of.reshape(-1).astype(np.int32),
         native_N=on_native_path(table, roof.path),
-        assumed_us_N3=torch.from_numpy(unlearned_us(table, roof.base_us).astype(np.float32)),
+        assumed_us_N3=torch.from_numpy(
+            unlearned_us(table, roof.base_us, kind=device.kind).astype(np.float32)
+        ),
     )  # fmt: skip
 
 

@@ -18,7 +18,13 @@ from predictor.hardware.device import FUSED, Device
 from predictor.hardware.kinds import and_list
 from predictor.hardware.peaks import MATRIX_CLASSES
 from predictor.nn.learned import Entry, Measured, speaks, speaks_on_lanes
-from predictor.nn.priors import EFFICIENCY, FOREIGN_FACTOR, SPREAD, SPREAD_DEFAULT
+from predictor.nn.priors import (
+    EFFICIENCY,
+    FOREIGN_FACTOR,
+    SPREAD,
+    SPREAD_DEFAULT,
+    SPREAD_OF_KIND,
+)
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -109,17 +115,22 @@ def on_native_path(table: KernelTable, path: NDArray[np.str_]) -> NDArray[np.boo
     return np.asarray(~(matrix & (path != "") & (path != table.dtype)))
 
 
-def unlearned_us(table: KernelTable, base_us: Floats, link_us: Floats | None = None) -> Floats:
+def unlearned_us(
+    table: KernelTable, base_us: Floats, link_us: Floats | None = None, *, kind: str = "gpu"
+) -> Floats:
     """(N, 3) assumed times of kernels that no measured row covers.
 
     Args:
         table: the kernels.
         base_us: their rooflines.
+        kind: of the device.
         link_us: time of collectives over the links, where it is known: what they take at least.
     """
     classes = op_class_of(table)
     efficiency = np.array([EFFICIENCY[str(c)] for c in classes])
     spread = np.array([SPREAD.get(str(c), SPREAD_DEFAULT) for c in classes]).reshape(-1, 2)
+    low, high = SPREAD_OF_KIND.get(kind, (np.inf, 0.0))
+    spread = np.stack([np.minimum(spread[:, 0], low), np.maximum(spread[:, 1], high)], axis=1)
     mid = base_us / efficiency
     if link_us is not None:
         mid = np.maximum(mid, link_us)

@@ -144,7 +144,9 @@ class LatencyPredictor:
             widened(scales["unseen"], log_ratio, names, outside),
         )  # fmt: skip
         time = features.roofline.base_us[:, None] * np.exp(log_ratio)
-        assumed = unlearned_us(table, features.roofline.base_us, link_us(table, device))
+        assumed = unlearned_us(
+            table, features.roofline.base_us, link_us(table, device), kind=device.kind
+        )
         time = np.where(is_learned[:, None], time, assumed)
         floor = features.roofline.floor_us
         time = np.maximum(time, floor[:, None])

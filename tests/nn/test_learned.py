@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
+from predictor.features.table import KernelTable, dims_matrix, op_index
+from predictor.nn.labels import unlearned_us
 from predictor.nn.learned import (
     Measured,
     by_device,
@@ -78,3 +83,16 @@ def test_pairs_by_device() -> None:
         A100: [["gemm", "fp16"]], T4: [["conv", "fp32"], ["gemm", "fp32"]],
     }  # fmt: skip
     assert by_device(set()) == {}
+
+
+def test_what_is_assumed_of_a_tpu_is_wide_for_every_class() -> None:
+    dims = [{"numel": 1024, "inputs": 1, "outputs": 1}]
+    table = KernelTable(
+        op=op_index(["relu"]), phase=np.zeros(1, dtype=np.int8), dtype=np.array(["bf16"]),
+        dims=dims_matrix(dims), flops=np.zeros(1), read_bytes=np.full(1, 2048.0),
+        write_bytes=np.full(1, 2048.0), launches=np.ones(1, dtype=np.int64),
+        context=np.zeros(1, dtype=np.int8),
+    )  # fmt: skip
+    for kind, low, high in (("gpu", 0.8, 1.4), ("tpu", 0.4, 2.5)):
+        lower, mid, upper = unlearned_us(table, np.ones(1), kind=kind)[0]
+        assert (lower / mid, upper / mid) == pytest.approx((low, high))

@@ -39,7 +39,10 @@ SAMPLES: Mapping[str, Callable[[Any], Path]] = {
     "own": lambda root: root,
     "rows": lambda folder: copied("rows_sample", folder),
     "steps": lambda folder: copied("steps_sample", folder),
+    "scalesim": lambda folder: copied("scalesim_sample", folder),
     "timm": lambda folder: timm_sample(folder),
+    "tpugraphs": lambda folder: copied("tpugraphs_sample", folder),
+    "tpurecipes": lambda folder: copied("tpurecipes_sample", folder),
 }
 """A small layout of each source, written by the fixture of its name."""
 WRITERS: Mapping[str, str] = {
@@ -52,7 +55,10 @@ WRITERS: Mapping[str, str] = {
     "own": "own_root",
     "rows": "tmp_path",
     "steps": "tmp_path",
+    "scalesim": "tmp_path",
     "timm": "tmp_path",
+    "tpugraphs": "tmp_path",
+    "tpurecipes": "tmp_path",
     "vidur": "tmp_path",
 }
 
