@@ -6,8 +6,9 @@ Upstream times each in up to three modes, compiled as one program:
 |---|---|---|
 | `Primal` | the function | its results |
 | `Forward` | `jax.jvp` | results and tangents |
-| `BothRev` | `jax.vjp`, then the pull-back of a cotangent | results and gradients; of the decoder the \
-gradients alone |
+| `BothRev` | `jax.vjp`, then the pull-back of a cotangent | results and gradients |
+
+Of the decoder `BothRev` returns the gradients alone.
 
 `PreRev` and `PostRev` differ from `BothRev` in whether a pass of Enzyme runs before or after
 differentiation: with plain jax there is no such pass, so these two were not timed. What upstream

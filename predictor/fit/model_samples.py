@@ -28,7 +28,7 @@ from predictor.graph.ir import PHASES
 from predictor.hardware.catalogue import resolve_device
 from predictor.hardware.device import Device
 from predictor.nn.ensemble import effect_index
-from predictor.nn.latency import host_time_us
+from predictor.nn.phases import host_time_us
 from predictor.nn.priors import XLA_LAUNCH_US
 from predictor.traces.graph_bank import BankGraph, GraphBank, load_bank
 

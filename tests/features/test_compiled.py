@@ -14,7 +14,7 @@ from predictor.features.compiled import COMPILED_GRAPHS, compiled_program
 from predictor.features.table import table_from_graph
 from predictor.hardware.catalogue import resolve_device
 from predictor.lower.eager import lower_eager
-from predictor.nn.latency import host_us
+from predictor.nn.phases import host_us
 
 T4 = resolve_device("nvidia-t4")
 
