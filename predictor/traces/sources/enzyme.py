@@ -119,7 +119,7 @@ def _spread(ranges: NDArray[np.float64], runs: NDArray[np.float64]) -> NDArray[n
     """Standard deviation from greatest less least of so many runs; unknown below two."""
     whole = np.where(np.isfinite(runs) & (runs >= 2), runs, 0).astype(np.int64)
     widths = np.array([_expected_range(int(n)) if n else np.nan for n in whole])
-    return np.where(ranges >= 0, ranges, np.nan) / widths
+    return np.asarray(np.where(ranges >= 0, ranges, np.nan) / widths, dtype=np.float64)
 
 
 @cache
