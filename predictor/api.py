@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from predictor.checkpoint import DEFAULT_CHECKPOINT, Release, load_release
+from predictor.checkpoint import DEFAULT_CHECKPOINT, Release, default_checkpoint, load_release
 from predictor.errors import AdapterError, UnknownDeviceError, UnsupportedPrecision
 from predictor.graph.ir import KernelGraph, OpGraph
 from predictor.hardware.device import Device, Software
@@ -80,7 +80,7 @@ def estimate(
     loss: Loss | None = None,
     recompute: bool = False,
     dims: Mapping[str, int] | None = None,
-    checkpoint: Checkpoint = DEFAULT_CHECKPOINT,
+    checkpoint: Checkpoint | None = None,
     software: Software | None = None,
     matmul_tf32: bool | None = None,
     runtime: Runtime | None = None,
@@ -103,9 +103,12 @@ def estimate(
         loss: see `capture`.
         recompute: see `capture`.
         dims: see `capture`.
-        checkpoint: shipped name, folder, or what `load` gave.
-        software: context of the run; PyTorch's defaults when not given.
-        matmul_tf32: whether fp32 matrix products may use TF32 (PyTorch's default: no).
+        checkpoint: shipped name, folder, or what `load` gave; when not given, `tpu-v1` for TPUs
+            and `base-v2` for all other devices.
+        software: context of the run; the runtime's defaults when not given.
+        matmul_tf32: whether fp32 matrix products may use TF32, and in a fused runtime convolutions
+            with them. When not given, as the runtime does: PyTorch not, fused inference on NVIDIA
+            GPUs yes.
         runtime: what runs the program: `pytorch`, which launches a kernel or more a call, or
             `fused`, an inference runtime as TensorRT or ONNX Runtime. When not given, `fused` for
             ONNX models and `pytorch` for all others.
@@ -130,15 +133,15 @@ def estimate(
     from predictor.hardware.catalogue import resolve_device
 
     found = resolve_device(device)
-    network = load(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
+    network = network_for(checkpoint, found)
     graphs = graphs_for(
         [found], target, inputs, *more, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch,
         seq=seq, loss=loss, recompute=recompute, dims=dims,
     )  # fmt: skip
     graph = graphs[found.id]
     runtime = runtime_of(graph, runtime)
-    context = context_of(graph, software, matmul_tf32, runtime)
-    own = adapters_of(adapter, [found], network)
+    context = context_of(graph, found, software, matmul_tf32, runtime)
+    own = adapters_of(adapter, [found], [network])
     if compile:
         how = compile_mode(graph, compile, runtime)
         return _compiled(
@@ -162,7 +165,7 @@ def compare(
     loss: Loss | None = None,
     recompute: bool = False,
     dims: Mapping[str, int] | None = None,
-    checkpoint: Checkpoint = DEFAULT_CHECKPOINT,
+    checkpoint: Checkpoint | None = None,
     software: Software | None = None,
     matmul_tf32: bool | None = None,
     runtime: Runtime | None = None,
@@ -186,37 +189,41 @@ def compare(
     if not devices:
         raise UnknownDeviceError("no devices to compare; give at least one (`predictor devices`)")
     found = [resolve_device(device) for device in devices]
-    network = load(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
+    networks = {device.id: network_for(checkpoint, device) for device in found}
     graphs = graphs_for(
         found, target, inputs, *more, mode=mode, dtype=dtype, optimizer=optimizer, batch=batch,
         seq=seq, loss=loss, recompute=recompute, dims=dims,
     )  # fmt: skip
     graph = graphs[found[0].id]
     runtime = runtime_of(graph, runtime)
-    context = context_of(graph, software, matmul_tf32, runtime)
-    own = adapters_of(adapter, found, network)
+    own = adapters_of(adapter, found, [networks[device.id] for device in found])
+
+    def context(device: Device) -> Software:
+        return context_of(graph, device, software, matmul_tf32, runtime)
+
     if compile:
         how = compile_mode(graph, compile, runtime)
 
         def one(device: Device) -> Estimate:
             return _compiled(
-                graph, device, network, context, own.get(device.id), how,
+                graph, device, networks[device.id], context(device), own.get(device.id), how,
                 allow_opaque=allow_opaque,
             )  # fmt: skip
     else:
         known: dict[Hashable, tuple[KernelGraph, KernelGraph | None]] = {}
 
         def one(device: Device) -> Estimate:
-            held = graphs[device.id]
-            key = (id(held), kernels_key(held, device, context))
+            held, software = graphs[device.id], context(device)
+            key = (id(held), kernels_key(held, device, software))
             if key not in known:
                 known[key] = (
-                    lowered(held, device, context, runtime, allow_opaque=allow_opaque),
-                    lighter_of(held, device, context, runtime, allow_opaque=allow_opaque),
+                    lowered(held, device, software, runtime, allow_opaque=allow_opaque),
+                    lighter_of(held, device, software, runtime, allow_opaque=allow_opaque),
                 )
             kernels, lighter = known[key]
             own_of = own.get(device.id)
-            return _estimate(held, kernels, device, network, context, own_of, lighter)
+            network = networks[device.id]
+            return _estimate(held, kernels, device, network, software, own_of, lighter)
 
     estimates, refused = [], {}
     for device in found:
@@ -227,10 +234,28 @@ def compare(
     return Comparison(target=graph.workload.name, estimates=tuple(estimates), refused=refused)
 
 
+def network_for(checkpoint: Checkpoint | None, device: Device) -> Predictor:
+    """The network that predicts for a device: the one asked for, or the default of its kind.
+
+    Raises:
+        CheckpointError: as `load`.
+    """
+    if checkpoint is None:
+        return load(default_checkpoint([device.kind]))
+    return load(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
+
+
 def adapters_of(
-    adapter: str | Path | Adapter | None, devices: Sequence[Device], network: Predictor
+    adapter: str | Path | Adapter | None,
+    devices: Sequence[Device],
+    networks: Sequence[Predictor],
 ) -> Mapping[str, Adapter]:
     """The adapters that speak for some of `devices`, by device id.
+
+    Args:
+        adapter: as of `estimate`.
+        devices: what is estimated for.
+        networks: what predicts for each of them.
 
     Raises:
         AdapterError: it is damaged, or belongs to none of them or to another checkpoint.
@@ -240,7 +265,10 @@ def adapters_of(
     from predictor.calibrate.adapter import AUTO, CONFIG, load_adapter, user_place
 
     if adapter == AUTO:
-        places = (user_place(device.id, network.name) for device in devices)
+        places = (
+            user_place(device.id, network.name)
+            for device, network in zip(devices, networks, strict=True)
+        )
         found = [load_adapter(place) for place in places if (place / CONFIG).is_file()]
     else:
         found = [load_adapter(adapter) if isinstance(adapter, str | Path) else adapter]
@@ -250,9 +278,9 @@ def adapters_of(
                 f"{', '.join(device.id for device in devices)}; leave --adapter out"
             )
     for one in found:
-        one.check_checkpoint(network.name, _key_of(network) or "a predictor of your own")
-        for device in devices:
-            one.check_device(device)
+        for device, network in zip(devices, networks, strict=True):
+            if one.check_device(device):
+                one.check_checkpoint(network.name, _key_of(network) or "a predictor of your own")
     return {one.device: one for one in found}
 
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
@@ -47,7 +47,19 @@ _NAME = re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*")
 _PICKLE_SUFFIXES = frozenset({".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".joblib"})
 DEFAULT_CHECKPOINT = "base-v2"
 """The shipped release that estimates and evaluations take where none is named."""
+DEFAULT_OF_KIND: Mapping[str, str] = {"tpu": "tpu-v1"}
+"""The same for devices of kinds that it learned nothing of."""
 _RETRAIN = f"train it again with `predictor train`, or name a shipped one (`{DEFAULT_CHECKPOINT}`)"
+
+
+def default_checkpoint(kinds: Iterable[str]) -> str:
+    """The shipped release for devices of some kinds, where none is named.
+
+    Args:
+        kinds: of the devices together; several kinds take the one for all.
+    """
+    found = {DEFAULT_OF_KIND.get(kind, DEFAULT_CHECKPOINT) for kind in kinds}
+    return found.pop() if len(found) == 1 else DEFAULT_CHECKPOINT
 
 
 @dataclass(frozen=True, kw_only=True)

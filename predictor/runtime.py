@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 Runtime: TypeAlias = Literal["pytorch", "fused"]
 RUNTIMES: tuple[Runtime, ...] = ("pytorch", "fused")
+TF32_BY_DEFAULT = "nvidia"
+"""Vendor whose fused runtimes take TF32 for fp32 products and convolutions unless told otherwise:
+TensorRT (`trtexec --noTF32`, `BuilderFlag::kTF32`) and ONNX Runtime's CUDA provider (`use_tf32`)
+have one switch for both, and it is on."""
 
 
 def runtime_of(graph: OpGraph, asked: str | None) -> Runtime:
@@ -138,9 +142,13 @@ def lighter_of(
 
 
 def context_of(
-    graph: OpGraph, software: Software | None, matmul_tf32: bool | None, runtime: Runtime
+    graph: OpGraph,
+    device: Device,
+    software: Software | None,
+    matmul_tf32: bool | None,
+    runtime: Runtime,
 ) -> Software:
-    """The context of the run: autocast comes from what was captured, XLA's defaults with it.
+    """The context of the run: autocast comes from what was captured, defaults from the runtime.
 
     Raises:
         CaptureError: TF32 asked of a program that says the precision of each product itself.
@@ -157,6 +165,12 @@ def context_of(
             )
         own = JAX if software is None else replace(software, framework="jax", mode="compiled")
         return replace(own, amp=None)
-    usual = Software() if runtime == "pytorch" else Software(framework=FUSED)
+    usual = Software()
+    if runtime == "fused":
+        usual = Software(framework=FUSED, matmul_tf32=device.vendor == TF32_BY_DEFAULT)
     context = replace(software or usual, amp=autocast_of(graph.workload.dtype))
-    return context if matmul_tf32 is None else replace(context, matmul_tf32=matmul_tf32)
+    if matmul_tf32 is None:
+        return context
+    if runtime == "fused":  # one switch for products and convolutions
+        return replace(context, matmul_tf32=matmul_tf32, conv_tf32=matmul_tf32)
+    return replace(context, matmul_tf32=matmul_tf32)

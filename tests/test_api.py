@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import predictor
-from predictor import api
+from predictor import api, runtime
 from predictor.errors import (
     CaptureError,
     CheckpointError,
@@ -226,13 +226,13 @@ def test_compare_captures_once_and_lists_refusals(
     device: Device, recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = []
-    original = api.capture
+    original = runtime.capture
 
     def counted(*args: object, **kwargs: object) -> OpGraph:
         calls.append(args)
         return original(*args, **kwargs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(api, "capture", counted)
+    monkeypatch.setattr(runtime, "capture", counted)
     slow = replace(device, id="half-1", memory_bw_gbps=50.0)
     cannot = replace(device, id="old-1", unsupported_dtypes=("fp8",))
     comparison = predictor.compare(
@@ -255,6 +255,29 @@ def test_compare_captures_once_and_lists_refusals(
     assert rows[0]["warnings"] == list(next(iter(comparison)).warnings)
     assert rows[0]["level"] == 0.9
     assert "in distribution" in text
+
+
+def test_each_kind_of_device_takes_its_own_checkpoint_where_none_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    original = api.load
+
+    def named(checkpoint: str | Path = api.DEFAULT_CHECKPOINT) -> api.Predictor:
+        asked.append(str(checkpoint))
+        return original(checkpoint)
+
+    monkeypatch.setattr(api, "load", named)
+    half = api.capture(torch.nn.Linear(16, 32), torch.empty(8, 16), dtype="bf16")
+    found = predictor.compare(half, devices=["google-tpu-v5e", "nvidia-a100-sxm-80gb"])
+    assert asked == ["tpu-v1", "base-v2"]
+    assert [e.checkpoint for e in found] == asked
+    told = "checkpoints: tpu-v1 for google-tpu-v5e; base-v2 for nvidia-a100-sxm-80gb"
+    assert told in " ".join(str(found).split())
+    rows = found.to_json()["devices"]
+    assert isinstance(rows, list) and [row["checkpoint"] for row in rows] == asked
+    one = predictor.estimate(half, device="google-tpu-v6e", checkpoint="base-v2")
+    assert one.checkpoint == "base-v2"
 
 
 def test_all_devices_refused_is_still_a_table(captured: OpGraph, recording: Recording) -> None:

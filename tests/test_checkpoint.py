@@ -17,6 +17,7 @@ from predictor.checkpoint import (
     METRICS,
     WEIGHTS,
     Release,
+    default_checkpoint,
     list_releases,
     load_release,
     save_release,
@@ -207,3 +208,16 @@ def test_shipped_releases_load(name: str) -> None:
     release = load_release(name)
     assert release.name == name
     assert release.tensors
+
+
+@pytest.mark.parametrize(
+    ("kinds", "name"),
+    [
+        (["tpu"], "tpu-v1"), (["tpu", "tpu"], "tpu-v1"), (["gpu"], "base-v2"),
+        (["cpu", "gpu"], "base-v2"), (["gpu", "tpu"], "base-v2"), (["npu"], "base-v2"),
+        ([], "base-v2"),
+    ],
+)  # fmt: skip
+def test_the_default_follows_the_kinds_of_device(kinds: list[str], name: str) -> None:
+    assert default_checkpoint(kinds) == name
+    assert name in list_releases()

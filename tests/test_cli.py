@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from predictor import api, cli
-from predictor.commands.data import LATER_SOURCES
 from predictor.commands.later import INSTEAD
 
 PROGRAM = """
@@ -328,8 +327,6 @@ def test_flags_that_do_not_work_yet(
     [
         "plan gpt2 --device nvidia-t4 --gpus 8", "measure gpt2 --compile --out rows.parquet",
         "estimate gpt2 --device nvidia-t4 --dtype fp8",
-        *(f"evaluate {suite} --data d" for suite in LATER_SOURCES),
-        *(f"import {source} d --out o" for source in LATER_SOURCES),
     ],
 )  # fmt: skip
 def test_calls_that_do_not_work_yet(call: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,7 +39,8 @@ from predictor.features.table import KernelTable, repeats_of, table_from_graph
 from predictor.graph.ir import PHASES, KernelGraph
 from predictor.hardware.device import Device, Software
 from predictor.nn.composition import STEP_SHARPNESS
-from predictor.nn.latency import LatencyPredictor, host_us, zero_shot_warning
+from predictor.nn.latency import LatencyPredictor, zero_shot_warning
+from predictor.nn.phases import host_us
 from predictor.nn.prediction import Interval, Prediction
 
 HELD_SHARE = 0.05

@@ -29,9 +29,8 @@ from predictor.errors import AdapterError
 from predictor.hardware.device import Device
 from predictor.version import code_version
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 CONFIG, WEIGHTS = "adapter.toml", "adapter.safetensors"
-MAX_BYTES = 200_000
 FOLDER_VARIABLE = "PREDICTOR_ADAPTERS"
 """Environment variable that names the user's folder of adapters."""
 AUTO = "auto"
@@ -63,7 +62,7 @@ class Adapter:
     facts: Mapping[str, Any]
     """Rows by kind, errors before and after by leave-one-out, noise."""
     fitted_rows: NDArray[np.uint64]
-    """Hashes of the rows that it was fitted on: they prove nothing."""
+    """Hashes of what it was fitted on, one a reading: rows of the same prove nothing."""
 
     @property
     def rows(self) -> int:
@@ -77,10 +76,15 @@ class Adapter:
         before, after = (
             100 * float(self.facts[f"{of}error_{when}"]) for when in ("before", "after")
         )
-        return (
+        head = (
             f"calibrated for {self.device} on {self.rows} measured row"
-            f"{'' if self.rows == 1 else 's'}: leave-one-out error of "
-            f"{'steps' if of else 'kernels'} {before:.1f}% before, {after:.1f}% after"
+            f"{'' if self.rows == 1 else 's'}: "
+        )
+        if self.rows == 1:
+            return f"{head}{before:.1f}% off before; how far off after, one row cannot tell"
+        return (
+            f"{head}leave-one-out error of {'steps' if of else 'kernels'} {before:.1f}% before, "
+            f"{after:.1f}% after"
         )
 
     def check_device(self, device: Device) -> bool:
@@ -118,12 +122,11 @@ class Adapter:
         """Write the folder, whole or not at all.
 
         Raises:
-            AdapterError: the folder holds something else than an adapter.
+            AdapterError: the folder holds something else than an adapter of the device.
         """
         from safetensors.numpy import save
 
-        if folder.exists() and any(folder.iterdir()) and not (folder / CONFIG).is_file():
-            raise AdapterError(f"{folder} holds something else than an adapter; give another --out")
+        _check_place(folder, self.device)
         found = self.posterior
         data = save({
             "active": found.active_A.astype(np.int64), "mean": found.mean_A,
@@ -132,7 +135,6 @@ class Adapter:
             "fitted_rows": self.fitted_rows,
         })  # fmt: skip
         text = self._config_text(hashlib.sha256(data).hexdigest())
-        assert len(data) + len(text) < MAX_BYTES
         with replacing_folder(folder) as fresh:
             (fresh / WEIGHTS).write_bytes(data)
             (fresh / CONFIG).write_text(text, encoding="utf-8")
@@ -158,6 +160,26 @@ class Adapter:
             for i in order if spread[i] < SHOWN_SD * prior[i]
         ]  # fmt: skip
         return "\n".join(lines) + "\n"
+
+
+def _check_place(folder: Path, device: str) -> None:
+    """Refuse a folder whose content writing an adapter would take away."""
+    if not folder.exists():
+        return
+    others = sorted({entry.name for entry in folder.iterdir()} - {CONFIG, WEIGHTS})
+    if others:
+        raise AdapterError(
+            f"{folder} holds something else than an adapter ({others[0]}): writing there would "
+            "remove it; give another --out"
+        )
+    if not (folder / CONFIG).is_file():
+        return
+    try:
+        held = tomllib.loads((folder / CONFIG).read_text(encoding="utf-8")).get("device")
+    except ValueError:  # damaged: nothing is lost
+        return
+    if held != device:
+        raise AdapterError(f"{folder} holds the adapter of {held}; give another --out")
 
 
 def load_adapter(folder: str | Path) -> Adapter:

@@ -57,9 +57,16 @@ def calibrate(
             "warning: each row is predicted worse from the others than without them: too few rows, "
             "or rows that do not agree; estimates without --adapter may be closer"
         )
+    elif adapter.facts[f"{of}error_after"] > STILL_OFF:
+        note(
+            "warning: rows are predicted so badly from each other that they may not be what they "
+            "say: times mixed up, several machines, or another device"
+        )
     note(f"wrote {folder}; use it with --adapter {'auto' if out is None else folder}")
 
 
+STILL_OFF = 0.6
+"""Leave-one-out error from which rows are doubted; those of a device end far below."""
 _KINDS = {
     "alone": ("kernel alone", "kernels alone"),
     "device": ("kernel alone, device time", "kernels alone, device time"),

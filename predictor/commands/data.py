@@ -15,7 +15,7 @@ import typer
 from predictor.commands import options
 from predictor.commands.output import check_files, note, note_no_adapter, say, show, write_json
 from predictor.commands.progress import row_progress
-from predictor.errors import DataError, MissingExtraError, NotYetError, RecipeError
+from predictor.errors import DataError, MissingExtraError, RecipeError
 
 SOURCE_TEXT: Mapping[str, str] = {
     "rows": "your own rows, CSV or Parquet, and what `predictor measure` writes",
@@ -24,17 +24,20 @@ SOURCE_TEXT: Mapping[str, str] = {
     "neusight": "kernels and steps, fp32, nine GPUs",
     "timm": "steps of timm's vision models",
     "gptbench": "kernel sums of 30,000 GPT decoders (HW-GPT-Bench)",
+    "enzyme": "the same JAX programs on an A100 and a TPU v6e",
     "steps": "published training steps, one to thousands of devices",
     "aiconfigurator": "kernels of serving frameworks, NVIDIA",
     "vidur": "operators of LLM serving, and collectives",
     "aiter": "tuned kernels, AMD Instinct",
     "deepbench": "library kernels of 2016 to 2019",
+    "tpugraphs": "compiled kernels and one training step on TPU v3",
+    "scalesim": "fitted lines of kernels on TPU v4",
+    "tpurecipes": "two micro-benchmarks on TPU v6e",
 }
 """What each source with an importer and a suite holds."""
 SOURCES: tuple[str, ...] = tuple(SOURCE_TEXT)
 WIDE = 200
 """Columns of an evaluation where it does not go to a terminal."""
-LATER_SOURCES: tuple[str, ...] = ("tpugraphs", "enzyme")
 _SOURCE_HELP = "; ".join(f"{name}: {text}" for name, text in SOURCE_TEXT.items()) + "."
 
 
@@ -83,7 +86,8 @@ def train(
         str,
         typer.Option(
             metavar="KIND",
-            help="network; boosted_trees or roofline, for few rows; auto compares them all.",
+            help="network; boosted_trees or roofline, for few rows; auto compares these; rates, "
+            "for few rows on each of several devices of one kind.",
         ),
     ] = "network",
     minutes: Annotated[
@@ -157,11 +161,8 @@ def overrides_of(settings: Sequence[str]) -> dict[str, str]:
 
 
 def _check_source(name: str) -> None:
-    if name in LATER_SOURCES:
-        raise NotYetError(f"source {name!r} does not work yet; {', '.join(SOURCES)} does")
     if name not in SOURCES:
-        known = ", ".join((*SOURCES, *LATER_SOURCES))
-        raise DataError(f"no source {name!r}; known: {known}")
+        raise DataError(f"no source {name!r}; known: {', '.join(SOURCES)}")
 
 
 def check_train_extra(command: str, packages: Sequence[str]) -> None:

@@ -41,7 +41,7 @@ def estimate(
     optimizer: options.Optimizer = None,
     recompute: options.Recompute = False,
     checkpoint: options.Checkpoint = options.CHECKPOINT_DEFAULT,
-    tf32: options.Tf32 = False,
+    tf32: options.Tf32 = None,
     runtime: options.RuntimeName = None,
     allow_opaque: options.AllowOpaque = False,
     json: options.Json = None,
@@ -63,8 +63,8 @@ def estimate(
     from predictor.hardware.catalogue import resolve_device
 
     devices = [resolve_device(name) for name in device]  # before the capture: fail early
-    network = api.load(checkpoint)
-    adapters = api.adapters_of(adapter, devices, network)
+    networks = [api.network_for(checkpoint, one) for one in devices]
+    adapters = api.adapters_of(adapter, devices, networks)
     note_no_adapter(adapter, found=bool(adapters))
     with prints_aside():
         graphs = graphs_for(
@@ -73,14 +73,14 @@ def estimate(
         )  # fmt: skip
     estimates: list[Estimate] = []
     refused: dict[str, UnsupportedPrecision] = {}
-    for one in devices:
+    for one, network in zip(devices, networks, strict=True):
         try:
             estimates.append(
                 api.estimate(
                     graphs[one.id],
                     device=one,
                     checkpoint=network,
-                    matmul_tf32=tf32 or None,
+                    matmul_tf32=tf32,
                     runtime=options.runtime_named(runtime),
                     compile=compile_,
                     allow_opaque=allow_opaque,
@@ -119,7 +119,7 @@ def compare(
     optimizer: options.Optimizer = None,
     recompute: options.Recompute = False,
     checkpoint: options.Checkpoint = options.CHECKPOINT_DEFAULT,
-    tf32: options.Tf32 = False,
+    tf32: options.Tf32 = None,
     runtime: options.RuntimeName = None,
     allow_opaque: options.AllowOpaque = False,
     json: options.Json = None,
@@ -144,7 +144,7 @@ def compare(
             recompute=recompute,
             dims=options.dims_of(dim),
             checkpoint=checkpoint,
-            matmul_tf32=tf32 or None,
+            matmul_tf32=tf32,
             runtime=options.runtime_named(runtime),
             compile=compile_,
             allow_opaque=allow_opaque,

@@ -50,7 +50,9 @@ def measure(
     seq: options.Seq = None,
     dtype: options.Dtype = None,
     optimizer: options.Optimizer = None,
-    tf32: options.Tf32 = False,
+    tf32: Annotated[
+        bool, typer.Option("--tf32", help="Allow TF32 in fp32 matrix products (PyTorch: off).")
+    ] = False,
     threads: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Threads of a CPU; one a core.")
     ] = None,

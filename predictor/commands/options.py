@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from predictor.checkpoint import DEFAULT_CHECKPOINT
+from predictor.checkpoint import DEFAULT_CHECKPOINT, DEFAULT_OF_KIND
 from predictor.errors import CaptureError
 from predictor.program import DEFAULT_OPTIMIZER, Mode
 from predictor.runtime import RUNTIMES, Runtime
@@ -43,10 +43,20 @@ Recompute = Annotated[
     ),
 ]
 Checkpoint = Annotated[
-    str, typer.Option(metavar="NAME|DIR", help="Shipped name, or folder of a trained network.")
+    str | None,
+    typer.Option(
+        metavar="NAME|DIR",
+        help=f"Shipped name, or folder of a trained network; {DEFAULT_CHECKPOINT} when not given, "
+        f"for TPUs {DEFAULT_OF_KIND['tpu']}.",
+    ),
 ]
 Tf32 = Annotated[
-    bool, typer.Option("--tf32", help="Allow TF32 in fp32 matrix products (PyTorch: off).")
+    bool | None,
+    typer.Option(
+        "--tf32/--no-tf32",
+        help="Whether fp32 matrix products may take TF32 (PyTorch: not; fused inference on NVIDIA "
+        "GPUs: yes, and convolutions with them).",
+    ),
 ]
 AllowOpaque = Annotated[
     bool,
@@ -102,7 +112,7 @@ Set = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Override a value; may be repeated."),
 ]
 
-CHECKPOINT_DEFAULT = DEFAULT_CHECKPOINT
+CHECKPOINT_DEFAULT: str | None = None
 
 
 def dims_of(given: list[str] | None) -> dict[str, int]:

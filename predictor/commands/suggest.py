@@ -25,7 +25,7 @@ def suggested(
     name: str | None,
     threads: int | None,
     tf32: bool,
-    checkpoint: str,
+    checkpoint: str | None,
     most: int,
     minutes: float | None,
 ) -> None:
@@ -56,7 +56,7 @@ def suggested_here(
     out: Path,
     device: Device,
     *,
-    checkpoint: str,
+    checkpoint: str | None,
     most: int,
     minutes: float | None,
 ) -> Plan:
@@ -74,13 +74,13 @@ def _plan(
     sizes: Mapping[str, Any],
     device: Device,
     *,
-    checkpoint: str,
+    checkpoint: str | None,
     most: int,
     minutes: float | None,
 ) -> Plan:
     import torch
 
-    from predictor.checkpoint import load_release
+    from predictor.checkpoint import default_checkpoint, load_release
     from predictor.fit.measurable import wanted
     from predictor.fit.pool import Context
     from predictor.fit.suggestion import SECONDS, suggest
@@ -89,7 +89,8 @@ def _plan(
 
     adopt_device(device)
     context = Context(
-        base=load_predictor(load_release(checkpoint)), device=device,
+        base=load_predictor(load_release(checkpoint or default_checkpoint([device.kind]))),
+        device=device,
         framework_version=torch.__version__.partition("+")[0],
     )  # fmt: skip
     with prints_aside():

@@ -26,6 +26,10 @@ COMPILED_GRAPHS: tuple[CompiledGraphs, ...] = ("eager", "inductor-1")
 CompileMode = Literal["default", "reduce-overhead"]
 """Modes of `torch.compile` that are told apart: with and without CUDA graphs."""
 COMPILE_MODES: tuple[CompileMode, ...] = ("default", "reduce-overhead")
+NEVER_TRAINED = (
+    "; compiled training was never measured: what compiling changes in inference is carried over "
+    "to the step"
+)
 LEFT_OUT = "torch.compile is left out"
 """How capture begins what it says of a compiled program."""
 
@@ -85,5 +89,7 @@ def _told(kernels: KernelGraph, graphs: CompiledGraphs) -> KernelGraph:
         else "torch.compile: kernels fused as TorchInductor fuses them"
     )
     workload = kernels.workload
+    if workload.mode == "train":
+        said += NEVER_TRAINED
     others = tuple(w for w in workload.warnings if not w.startswith(LEFT_OUT))
     return replace(kernels, workload=replace(workload, warnings=(*others, said)))

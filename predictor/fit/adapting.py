@@ -18,7 +18,7 @@ from predictor.calibrate.posterior import Posterior, fit_adapter, leave_one_out
 from predictor.calibrate.prior import shipped_interval_scale, shipped_prior
 from predictor.calibrate.readings import KINDS, Readings, joined
 from predictor.calibrate.terms import DTYPES
-from predictor.checkpoint import DEFAULT_CHECKPOINT, load_release
+from predictor.checkpoint import default_checkpoint, load_release
 from predictor.errors import AdapterError, CaptureError, CostRuleError, UnknownTargetError
 from predictor.fit.model_samples import banks_of, in_bank, model_samples
 from predictor.fit.readings import kernel_readings, model_readings
@@ -47,8 +47,16 @@ FLAGS_OF_LOAD: tuple[str, ...] = ("noisy", "other_load")
 FAR_OFF = 30.0
 """Median ratio of measured and predicted from which the unit of the times is doubted."""
 MOSTLY = 0.5
-_SAME = "same_kernel"
-_OF_ONE_RUN = ("latency_us", "spread_us", "repeats", "model", "clock_mhz")
+FAR = 4.0
+"""The same, from which it is said that the rows are unlike the device."""
+DISAGREE = 1.5
+"""Ratio of the longest and shortest time of equal rows from which they contradict each other."""
+_SAME = "same"
+_OF_ONE_RUN: Mapping[str, tuple[str, ...]] = {
+    "kernels": ("latency_us", "spread_us", "repeats", "model", "clock_mhz"),
+    "steps": ("latency_us", "forward_us", "backward_us", "spread_us", "repeats", "power_limit_w"),
+}
+"""Columns of what is measured and not of what it is measured of, by table."""
 _PROVENANCE = ("row_id", "source", "file", "row", "licence", "part", "flag", "graph")
 
 
@@ -68,7 +76,7 @@ def fit_from_rows(
     device: str | Path | Device,
     rows: Sequence[Path],
     *,
-    checkpoint: str | Path = DEFAULT_CHECKPOINT,
+    checkpoint: str | Path | None = None,
 ) -> Adapter:
     """Fit a device's adapter on measured rows.
 
@@ -76,16 +84,16 @@ def fit_from_rows(
         device: catalogue name, device file or a `Device`.
         rows: files or folders in the columns of own rows (docs/data.md), or as `predictor measure`
             writes them: kernels by themselves, kernels inside steps, whole steps.
-        checkpoint: what the adapter corrects.
+        checkpoint: what the adapter corrects; the default of the device's kind when not given.
 
     Raises:
         UnknownDeviceError: no such device.
         AdapterError: no usable row, rows of another device, or times in another unit.
         DataError, CheckpointError: as reading rows and checkpoints does.
     """
-    release = load_release(checkpoint)
-    base = load_predictor(release)
     described = resolve_device(device)
+    release = load_release(checkpoint or default_checkpoint([described.kind]))
+    base = load_predictor(release)
     adopt_device(described)
     data = read_source("rows", rows)
     _check_device(data, described, rows)
@@ -105,7 +113,7 @@ def fit_from_rows(
 def readings_of(data: Imported, base: LatencyPredictor) -> Measured:
     """Readings of the rows that a fit can use, `MOST_ROWS` at most: steps first.
 
-    Kernel rows of equal description and context are one reading, of their median time.
+    Rows of equal description and context are one reading, of their median time.
     """
     left_out: Counter[str] = Counter({f"import rule {k}": n for k, n in data.dropped.items()})
     flagged = {t: getattr(data, t)["flag"].isin(FLAGS_LEFT_OUT) for t in ("kernels", "steps")}
@@ -113,12 +121,12 @@ def readings_of(data: Imported, base: LatencyPredictor) -> Measured:
         for flag, count in table["flag"][mask].value_counts().items():
             left_out[f"flag {flag}"] += int(count)
     kernels, steps = data.kernels[~flagged["kernels"]], data.steps[~flagged["steps"]]
-    steps = steps.iloc[:MOST_ROWS]
+    steps = _at_most(_equal_as_one(steps, "steps"), MOST_ROWS, "steps", left_out)
     known = kernels["dtype"].str.startswith(DTYPES)
     for dtype, count in kernels["dtype"][~known].value_counts().items():
         left_out[f"kernels in {dtype}, which no correction knows"] += int(count)
-    rows_of, kernels = _equal_as_one(kernels[known])
-    kernels = _at_most(kernels, MOST_ROWS - len(steps), left_out)
+    kernels = _equal_as_one(kernels[known], "kernels")
+    kernels = _at_most(kernels, MOST_ROWS - len(steps), "kernels", left_out)
     device_times = 0
     parts: list[Readings] = []
     hashes: list[NDArray[np.uint64]] = []
@@ -127,7 +135,7 @@ def readings_of(data: Imported, base: LatencyPredictor) -> Measured:
         if len(samples.row_N):
             parts.append(kernel_readings(base.networks, samples, base.learned))
             read = kernels.iloc[samples.row_N]
-            hashes.append(row_hashes(rows_of[rows_of[_SAME].isin(read[_SAME])], "kernels"))
+            hashes.append(row_hashes(read, "kernels"))
             device_times = int((read["context"] == "device").sum())
     if len(steps):
         for part, rows in _steps(steps, base, left_out):
@@ -141,15 +149,26 @@ def readings_of(data: Imported, base: LatencyPredictor) -> Measured:
     )  # fmt: skip
 
 
-def _equal_as_one(kernels: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Rows with what is the same of equal kernels, and a row each of those with its median time."""
+def _equal_as_one(rows: pd.DataFrame, table: str) -> pd.DataFrame:
+    """A row each of equal kernels or steps, with their median time.
+
+    Says so where the times of equal rows contradict each other.
+    """
     import pandas as pd
 
-    names = [c for c in KERNEL_COLUMNS if c not in (*_PROVENANCE, *_OF_ONE_RUN)]
-    rows = kernels.assign(**{_SAME: pd.util.hash_pandas_object(kernels[names], index=False)})
-    middle = rows.groupby(_SAME)["latency_us"].median()
-    one = rows.drop_duplicates(_SAME)
-    return rows, one.assign(latency_us=one[_SAME].map(middle).astype(np.float64))
+    if rows.empty:
+        return rows
+    same = pd.Series(row_hashes(rows, table), index=rows.index)
+    times = rows["latency_us"].groupby(same)
+    spread = times.max() / times.min()
+    if odd := int((spread > DISAGREE).sum()):
+        logger.warning(
+            "equal rows contradict each other: %s of %s that were measured more than once differ "
+            "by a factor of %.1f or more (up to %.1f); the median of each counts",
+            f"{odd:,}", f"{int((times.size() > 1).sum()):,}", DISAGREE, float(spread.max()),
+        )  # fmt: skip
+    one = rows[~same.duplicated()]
+    return one.assign(latency_us=same[one.index].map(times.median()).astype(np.float64))
 
 
 def _steps(
@@ -191,29 +210,35 @@ def _captured(
             str(row["model"]), mode=row["mode"], dtype=row["dtype"], batch=batch, seq=seq
         )
         kernels = lower_eager(graph, allow_opaque=False)
-    except (UnknownTargetError, CaptureError, CostRuleError) as error:
-        left_out[f"step of a program that cannot be captured ({type(error).__name__})"] += 1
+    except UnknownTargetError:
+        left_out[
+            f"step of {row['model']!r}, which names no program (a model of the zoo, timm:NAME, "
+            "FILE.py:FUNCTION)"
+        ] += 1
+        return None
+    except (CaptureError, CostRuleError) as error:
+        left_out[f"step of {row['model']!r}, which cannot be captured ({error})"] += 1
         return None
     reading = program_reading(base, kernels, resolve_device(str(row["device"])), software_of(row))
     return replace(reading, log_measured_N=np.log([float(row["latency_us"])]))
 
 
 def row_hashes(rows: pd.DataFrame, table: str) -> NDArray[np.uint64]:
-    """(N,) what tells a measured row from another, wherever it is read from."""
+    """(N,) what tells what was measured from another, wherever it is read from."""
     import pandas as pd
 
     columns = KERNEL_COLUMNS if table == "kernels" else STEP_COLUMNS
-    names = [c for c in columns if c not in _PROVENANCE]
+    names = [c for c in columns if c not in (*_PROVENANCE, *_OF_ONE_RUN[table])]
     return np.asarray(pd.util.hash_pandas_object(rows[names], index=False), dtype=np.uint64)
 
 
-def _at_most(kernels: pd.DataFrame, most: int, left_out: Counter[str]) -> pd.DataFrame:
-    """So many kernels, those whose hashes are smallest."""
-    if len(kernels) <= most:
-        return kernels
-    left_out[f"more than {MOST_ROWS} rows"] += len(kernels) - most
-    order = np.argsort(row_hashes(kernels, "kernels"), kind="stable")
-    return kernels.iloc[np.sort(order[:most])]
+def _at_most(rows: pd.DataFrame, most: int, table: str, left_out: Counter[str]) -> pd.DataFrame:
+    """So many rows, those whose hashes are smallest: spread over the file whatever its order."""
+    if len(rows) <= most:
+        return rows
+    left_out[f"{table} beyond {MOST_ROWS} different rows"] += len(rows) - most
+    order = np.argsort(row_hashes(rows, table), kind="stable")
+    return rows.iloc[np.sort(order[:most])]
 
 
 def _check_device(data: Imported, device: Device, rows: Sequence[Path]) -> None:
@@ -251,6 +276,13 @@ def _check_readings(found: Readings, left_out: Counter[str], device: Device) -> 
             f"{len(found)} rows): times are microseconds (`latency_us`); check their unit and the "
             "device"
         )
+    if abs(middle) > np.log(FAR):
+        logger.warning(
+            "the measured times are %.1f times %s than predicted for %s (median of %s rows): is it "
+            "the device, and are they microseconds?",
+            np.exp(abs(middle)), "longer" if middle > 0 else "shorter", device.id,
+            f"{len(found):,}",
+        )  # fmt: skip
 
 
 def _facts(measured: Measured, posterior: Posterior) -> dict[str, Any]:

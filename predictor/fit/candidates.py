@@ -17,6 +17,7 @@ from predictor.errors import DataError
 from predictor.features.columns import COLUMNS
 from predictor.fit.baselines import MAX_ROWS, SEED, TREES
 from predictor.fit.fitting import AfterEpoch, FitData, fit_networks
+from predictor.fit.rates import fit_rates
 from predictor.fit.recipe import Recipe
 from predictor.graph.ops import OP_CLASSES, TOKENS
 from predictor.nn.boosted_trees import LEAF, BoostedTrees, TreeArrays, tree_inputs
@@ -25,7 +26,11 @@ from predictor.nn.fitted_roofline import CLASS_OF_TOKEN, FittedRoofline
 from predictor.nn.kernel_model import KernelModel
 
 KINDS: tuple[str, ...] = ("roofline", "boosted_trees", "network")
-"""Kinds of model, the simplest first."""
+"""Kinds of model that are compared, the simplest first."""
+RATES = "rates"
+"""A further kind, for few rows on each of several devices of one kind (TPU generations)."""
+NAMED: tuple[str, ...] = (*KINDS, RATES)
+"""Every kind that may be asked for."""
 OWN_CLASS_ROWS = 5
 """Fewest rows on which an op class has numbers of its own."""
 _LAUNCH_QUANTILES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.5)
@@ -86,14 +91,16 @@ def fit_model(
     progress: bool,
     after_epoch: AfterEpoch | None = None,
 ) -> KernelModel:
-    """A model of one of `KINDS`; arguments as of `fit_networks`.
+    """A model of one of `NAMED`; arguments as of `fit_networks`.
 
     Raises:
-        DataError: a simple kind, and no kernel was timed.
+        DataError: a simple kind, and no kernel was timed; rates, and devices of several kinds.
     """
     if kind == "network":
         nets = fit_networks(recipe, data, folder, progress=progress, after_epoch=after_epoch)
         return Ensemble(members=tuple(nets), devices=data.hosts)
+    if kind == RATES:
+        return fit_rates(data)
     rows = timed_kernels(data)
     if kind == "roofline":
         return fit_roofline(rows, data.hosts)

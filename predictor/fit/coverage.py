@@ -16,7 +16,7 @@ from predictor.features.table import KernelTable
 from predictor.graph.ops import TOKENS
 from predictor.hardware.device import Device
 from predictor.nn.labels import on_native_path, unlearned_us
-from predictor.nn.learned import Entry, Measured, speaks
+from predictor.nn.learned import Entry, Measured, speaks, speaks_on_lanes
 from predictor.nn.training_range import outside_range
 
 Outside: TypeAlias = Callable[[Tensor, Tensor], Tensor]
@@ -48,7 +48,8 @@ class Coverage:
     def learned(self, known: Collection[Entry]) -> Tensor:
         """(N,) whether a network that learned the entries `known` speaks for each kernel."""
         yes = [speaks(known, kind.token, kind.dtype, kind.device_kind) for kind in self.kinds]
-        return self._of_kinds(yes) & torch.from_numpy(self.native_N)
+        lanes = [speaks_on_lanes(known, k.token, k.dtype, k.device) for k in self.kinds]
+        return self._of_kinds(yes) & (torch.from_numpy(self.native_N) | self._of_kinds(lanes))
 
     def measured(self, measured: Measured) -> Tensor:
         """(N,) whether the class of each kernel was measured on its device."""
@@ -80,7 +81,9 @@ def coverage_of(table: KernelTable, features: NodeFeatures, device: Device) -> C
     return Coverage(
         kinds=kinds, kind_N=of.reshape(-1).astype(np.int32),
         native_N=on_native_path(table, roof.path),
-        assumed_us_N3=torch.from_numpy(unlearned_us(table, roof.base_us).astype(np.float32)),
+        assumed_us_N3=torch.from_numpy(
+            unlearned_us(table, roof.base_us, kind=device.kind).astype(np.float32)
+        ),
     )  # fmt: skip
 
 

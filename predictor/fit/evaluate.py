@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from predictor.atomic import replacing_file
 from predictor.calibrate.adapter import AUTO, CONFIG, Adapter, load_adapter, user_place
-from predictor.checkpoint import DEFAULT_CHECKPOINT, Release, load_release
+from predictor.checkpoint import Release, default_checkpoint, load_release
 from predictor.errors import CheckpointError, DataError, RecipeError
 from predictor.fit.adapted_rows import adapt_rows
 from predictor.fit.data import devices_of
@@ -20,6 +20,7 @@ from predictor.fit.recipe import Recipe, recipe_of
 from predictor.fit.rows import ScoredRows, score
 from predictor.fit.splits import check_split, device_split
 from predictor.fit.suite import suite_of, suite_trees, trained_on
+from predictor.hardware.catalogue import resolve_device
 from predictor.nn.latency import load_predictor
 from predictor.traces.progress import Progress
 from predictor.traces.schema import Imported
@@ -77,7 +78,7 @@ def evaluate(
     data_dirs: Sequence[Path],
     *,
     split: str | None = None,
-    checkpoint: str | Path = DEFAULT_CHECKPOINT,
+    checkpoint: str | Path | None = None,
     adapter: str | Path | Adapter | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
@@ -89,7 +90,8 @@ def evaluate(
         split: names the parts in the report and decides which rows train the baselines; when not
             given, the one that the checkpoint was trained with, or the suite's own where it was
             trained on other sources.
-        checkpoint: shipped name or folder.
+        checkpoint: shipped name or folder; when not given, the default for the kinds of device
+            among the rows (several kinds: that of GPUs).
         adapter: of a device among the rows: its folder, or as loaded, or `auto` for those of all
             devices in the user's folder. Rows that it was fitted on are not scored.
         progress: told the rows read so far.
@@ -101,13 +103,14 @@ def evaluate(
     """
     if split is not None:
         check_split(split)
-    release = load_release(checkpoint)
-    predictor = load_predictor(release)
-    recipe = _recipe(release)
+    named = None if checkpoint is None else load_release(checkpoint)  # before rows are read
     data = read_source(suite, data_dirs, progress=progress)
     devices = devices_of(data)
     if not devices:
         raise DataError(f"suite {suite!r}: no row to score in {', '.join(map(str, data_dirs))}")
+    release = named or load_release(default_checkpoint(resolve_device(d).kind for d in devices))
+    predictor = load_predictor(release)
+    recipe = _recipe(release)
     adapters = _adapters(adapter, release, devices)
     logger.info(
         "read %s: %s kernel rows, %s step rows; predicting", suite, f"{len(data.kernels):,}",

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from predictor.errors import RecipeError
+from predictor.fit.candidates import RATES
 from predictor.fit.coverage import KernelKind
 from predictor.fit.data import usable_kernels
 from predictor.fit.fitting import FitData
@@ -17,10 +18,16 @@ from predictor.fit.splits import Split
 from predictor.fit.step_samples import StepSamples
 from predictor.graph.ops import OPS
 from predictor.hardware.catalogue import resolve_device
+from predictor.hardware.peaks import MATRIX_CLASSES
+from predictor.nn.learned import CLASS_OF_TOKEN
 from predictor.traces.schema import Imported
 
 NETWORK = "network"
 """The kind of model that weighs its rows; the simple ones take every timed kernel."""
+VECTOR_DTYPES: tuple[str, ...] = ("fp32", "bf16", "int32", "int8", "bool")
+"""Dtypes of kernels that memory bounds."""
+NEVER_BY_CLASS: tuple[str, ...] = ("opaque", "collective", "transfer")
+"""Classes of which one kind says nothing of another."""
 _TERMS: Mapping[str, str] = {
     "kernel": "kernel_rows", "op": "op_rows", "step": "step_rows", "model": "step_rows",
 }  # fmt: skip
@@ -61,6 +68,10 @@ def learned_kinds(
         found |= _of_kernels(data, recipe, split)
     if fitted.steps is not None and (not weighs or loss.op > 0 or loss.step > 0):
         found |= _behind_ops(fitted.steps, alone=not weighs)
+    if kind == RATES:
+        if fitted.models is not None:
+            found |= set(fitted.models.coverage.kinds)
+        return _of_classes(found)
     if not weighs:
         return found
     if fitted.ratios is not None and loss.backward_ratio > 0:
@@ -68,6 +79,23 @@ def learned_kinds(
     if fitted.models is not None and loss.model > 0:
         found |= set(fitted.models.coverage.kinds)
     return found
+
+
+def _of_classes(found: set[KernelKind]) -> set[KernelKind]:
+    """All kinds of the op classes found: a model by class tells no kinds of a class apart.
+
+    Of classes that matrix units work for in the dtypes that were found; memory bounds the others,
+    whatever the dtype, and bytes tell it.
+    """
+    out = {k for k in found if CLASS_OF_TOKEN[k.token] not in NEVER_BY_CLASS}
+    for kind in tuple(out):
+        op_class = CLASS_OF_TOKEN[kind.token]
+        dtypes = (kind.dtype,) if op_class in MATRIX_CLASSES else VECTOR_DTYPES
+        out |= {
+            kind._replace(token=token, dtype=dtype)
+            for token, own in CLASS_OF_TOKEN.items() if own == op_class for dtype in dtypes
+        }  # fmt: skip
+    return out
 
 
 def _of_kernels(data: Imported, recipe: Recipe, split: Split) -> set[KernelKind]:

@@ -26,14 +26,16 @@ from predictor.fit.coverage import joined as joined_coverage
 from predictor.fit.software import software_of
 from predictor.graph.ir import PHASES
 from predictor.hardware.catalogue import resolve_device
+from predictor.hardware.device import Device
 from predictor.nn.ensemble import effect_index
-from predictor.nn.latency import host_time_us
+from predictor.nn.phases import host_time_us
+from predictor.nn.priors import XLA_LAUNCH_US
 from predictor.traces.graph_bank import BankGraph, GraphBank, load_bank
 
 if TYPE_CHECKING:
     import pandas as pd
 
-BANK_SOURCES = ("timm", "gptbench", "own")
+BANK_SOURCES = ("timm", "gptbench", "own", "enzyme", "tpugraphs")
 """Sources whose graphs come with the library."""
 MODEL_ROWS = 256
 """Whole models that are predicted at a time."""
@@ -277,13 +279,7 @@ def _group(
         of = classes[str(name), facts["execution"] == "compiled"]
         graph, cut = of.graph, of.quotient
         table = graph.table(int(batch), half)
-        launches = np.bincount(table.phase, weights=table.launches, minlength=len(PHASES))
-        calls = graph.host_calls
-        issue = [
-            host_time_us(p, float(n), float(calls.get(p, 0)))
-            for p, n in zip(PHASES, launches, strict=True)
-        ]
-        host_us.append(0.0 if measure == "kernel_sum" else sum(issue))
+        host_us.append(_issue_us(str(measure), described, table, graph.host_calls))
         tables.append(with_traffic(table.take(cut.member), of.reads, of.writes))
         found.append(cut)
     table = concat(tables)
@@ -306,6 +302,19 @@ def _group(
         "host_us_M": np.array(host_us, dtype=single),
         "coverage": coverage_of(table, features, described),
     }  # fmt: skip
+
+
+def _issue_us(measure: str, device: Device, table: KernelTable, calls: Mapping[str, int]) -> float:
+    """Time of the host to issue a step, where what was measured waits for it."""
+    launches = np.bincount(table.phase, weights=table.launches, minlength=len(PHASES))
+    if measure == "kernel_sum":
+        return 0.0
+    if measure == "device_span":  # begins with the first kernel; a TPU runs a program by itself
+        return 0.0 if device.kind == "tpu" else XLA_LAUNCH_US * max(0.0, launches.sum() - 1)
+    return sum(
+        host_time_us(p, float(n), float(calls.get(p, 0)))
+        for p, n in zip(PHASES, launches, strict=True)
+    )
 
 
 def _weights(rows: pd.DataFrame) -> Tensor:

@@ -8,6 +8,7 @@ Legend: N readings, C kernels, P parts.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +32,7 @@ from predictor.fit.coverage import Coverage, KernelKind
 from predictor.fit.log_ratios import kernel_log_ratio, model_log_ratio
 from predictor.fit.model_samples import MODEL_ROWS, ModelSamples, batch_of
 from predictor.fit.samples import KERNEL_ROWS, KernelSamples
+from predictor.fit.step_kernels import of_models
 from predictor.fit.step_samples import StepSamples, op_device_us
 from predictor.graph.ops import TOKENS
 from predictor.nn.composition import STEP_SHARPNESS
@@ -133,7 +135,8 @@ def model_readings(
             time_C.numpy(), models.x_CF[at].numpy(), models.base_us_C[at].numpy(),
             _heads(networks, models.x_CF[at], models.token_C[at]), coverage,
         )  # fmt: skip
-        found.append(
+        of_step = networks.correction_terms(of_models(models, rows_B, batch, time_C)).sum(1)
+        reading = (
             kernels.readings(
                 batch.row_C.numpy(), models.count_C[at].numpy().astype(np.float64),
                 measured=models.measured_us_M[rows_B].numpy().astype(np.float64),
@@ -142,6 +145,8 @@ def model_readings(
                 row=_step_rows(models.rows.iloc[rows_B.numpy()]),
             )
         )  # fmt: skip
+        told = reading.log_predicted_N + of_step.numpy().astype(np.float64)
+        found.append(replace(reading, log_predicted_N=told))
     return joined(found)
 
 

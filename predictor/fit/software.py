@@ -22,7 +22,7 @@ def software_of(facts: Mapping[str, object]) -> Software:
     return Software(
         framework=str(facts.get("framework", "")) or "pytorch",
         framework_version=str(facts["framework_version"]) or None,
-        mode="compiled" if facts["execution"] == "compiled" else "eager",
+        mode="compiled" if facts["execution"] in ("compiled", "xla") else "eager",
         matmul_tf32=tf32 == "on", conv_tf32=tf32 != "off", amp=amp or None,
         memory_format="channels_last" if facts["layout"] == "nhwc" else "contiguous",
         library=str(facts.get("library", "")), scheme=str(facts.get("scheme", "")),

@@ -236,7 +236,7 @@ def _hold_out(split: Split, table: Mapping[str, Any], asked: str, partial: bool)
         )
     unseen = frozenset().union(*(twins(d) | {d} for d in test))
     train = present & frozenset(table["train"]) if "train" in table else present - unseen
-    factors = present & frozenset(table["backward_factors"]) if "train" in table else train
+    factors = present & frozenset(table.get("backward_factors", ())) if "train" in table else train
     return replace(
         split, train=train, test=present & test, backward_factors=factors, by_device=True
     )  # fmt: skip

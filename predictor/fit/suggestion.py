@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -68,10 +69,14 @@ def suggest(
 
 
 def target_readings(targets: Sequence[Wanted], context: Context) -> Readings:
-    """What is predicted of the programs without an adapter."""
+    """What is predicted of the programs without an adapter, as an estimate says it.
+
+    That is in no release of the framework in particular; what is measured runs in the one at hand.
+    """
     return joined([
         program_reading(
-            context.base, target.graph, context.device, context.software_in(target.dtype)
+            context.base, target.graph, context.device,
+            replace(context.software_in(target.dtype), framework_version=None),
         )
         for target in targets
     ])  # fmt: skip

@@ -19,7 +19,7 @@ from predictor.errors import DataError, RecipeError
 from predictor.features.columns import COLUMNS, columns_hash
 from predictor.features.table import OP_NAMES
 from predictor.fit.calibration import calibrate
-from predictor.fit.candidates import KINDS, fit_model
+from predictor.fit.candidates import NAMED, fit_model
 from predictor.fit.card import card_text
 from predictor.fit.choices import check_choices
 from predictor.fit.crossval import TABLES, HeldOut, cross_validate
@@ -40,7 +40,8 @@ from predictor.nn.ensemble import Ensemble
 from predictor.nn.fitted_roofline import FittedRoofline
 from predictor.nn.kernel_model import KernelModel
 from predictor.nn.learned import by_device, entries_of
-from predictor.nn.release_parts import BOOSTED_TREES, NETWORK, RANGES, ROOFLINE
+from predictor.nn.rate_roofline import RateRoofline
+from predictor.nn.release_parts import BOOSTED_TREES, NETWORK, RANGES, RATES, ROOFLINE
 from predictor.nn.rising import RISING
 from predictor.traces.schema import Imported
 
@@ -75,7 +76,7 @@ def train(
         out_dir: folder of the run.
         overrides: values of the recipe, by `section.key`.
         progress: whether fits show a bar.
-        model: one of `predictor.fit.candidates.KINDS`, or `auto`: the kind that does best on the
+        model: one of `predictor.fit.candidates.NAMED`, or `auto`: the kind that does best on the
             development groups of the split.
         minutes: for the comparison of `auto`.
         on_choice: told the comparison before the winner is trained.
@@ -86,8 +87,8 @@ def train(
         DataError: the data cannot be read, holds no training rows, or no kernel for a kind that
             needs them.
     """
-    if model not in (AUTO, *KINDS):
-        raise RecipeError(f"no kind of model {model!r}; known: {', '.join((AUTO, *KINDS))}")
+    if model not in (AUTO, *NAMED):
+        raise RecipeError(f"no kind of model {model!r}; known: {', '.join((AUTO, *NAMED))}")
     recipe = load_recipe(recipe_path, overrides)
     if overrides and "name" not in overrides:
         recipe = recipe.model_copy(update={"name": f"{recipe.name}-modified"})
@@ -185,7 +186,7 @@ def _remake(
 
 def _weights(model: KernelModel) -> dict[str, Tensor]:
     """Tensors of a model of any kind."""
-    if isinstance(model, BoostedTrees | FittedRoofline):
+    if isinstance(model, BoostedTrees | FittedRoofline | RateRoofline):
         return model.tensors()
     assert isinstance(model, Ensemble)
     return {
@@ -205,6 +206,8 @@ def _model(
     shared = {"devices": list(model.devices), "learned": learned, "measured": measured}
     if isinstance(model, BoostedTrees):
         return {"kind": BOOSTED_TREES, "trees": len(model.trees.root_B), **shared}
+    if isinstance(model, RateRoofline):
+        return {"kind": RATES, "op_classes": list(OP_CLASSES), **shared}
     if isinstance(model, FittedRoofline):
         return {"kind": ROOFLINE, "op_classes": list(OP_CLASSES), **shared}
     network = net_config(recipe, len(model.devices))

@@ -15,7 +15,7 @@ from typing import Any
 from predictor.errors import DeviceFileError, UnknownDeviceError
 from predictor.hardware.device import Device
 from predictor.hardware.fields import FIELDS
-from predictor.hardware.names import PACKAGE_DIES, NameIndex
+from predictor.hardware.names import PACKAGE_DIES, PRODUCT_NAMES, NameIndex, slice_of
 
 _REMEDY = "see `predictor devices`, or pass a device file (TOML, docs/devices.md)"
 _WITH_ROWS = ("datasets/{id}/{id}.device.toml", "{id}.device.toml")
@@ -52,7 +52,11 @@ def _load() -> _Catalogue:
         aliases[device_id] = tuple(row.pop("aliases", ()))
         devices[device_id] = device_from_row(device_id, row)
     labels = {
-        device_id: (*filter(None, [device.name]), *aliases[device_id])
+        device_id: (
+            *filter(None, [device.name]),
+            *aliases[device_id],
+            *PRODUCT_NAMES.get(device_id, ()),
+        )
         for device_id, device in devices.items()
     }
     return _Catalogue(
@@ -158,6 +162,8 @@ def resolve_device(
             f"no device {name!r} in the catalogue: it is described beside its measured rows, and "
             f"its file is its name: pass {beside}"
         )
+    if told := slice_of(name):
+        raise UnknownDeviceError(told)
     raise UnknownDeviceError(_explain(name, match.ids, match.reason, catalogue))
 
 

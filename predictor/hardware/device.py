@@ -7,6 +7,8 @@ from typing import Literal
 
 Kind = Literal["gpu", "tpu", "cpu", "npu"]
 Scope = Literal["device", "die", "package"]
+FUSED = "fused inference"
+"""Framework of a program in an inference runtime that fuses, as TensorRT and ONNX Runtime."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,6 +48,17 @@ FAMILY_NAMES: Mapping[str, tuple[str, ...]] = {
 }
 """Short names of a family that the words of the labels alone would not show as ambiguous."""
 
+PRODUCT_NAMES: Mapping[str, tuple[str, ...]] = {
+    "google-tpu-v5e": ("TPU v5litepod", "v5litepod"),
+    "google-tpu-v6e": ("Trillium", "TPU Trillium"),
+    "google-tpu7x-device": ("Ironwood", "TPU Ironwood", "TPU v7x"),
+}
+"""What a vendor calls a product beside the name that its runtime prints."""
+
+_SLICE = re.compile(r"(?:tpu[\s_-]*)?v(2|3|4|5p|5e|5litepod|6e)-(\d+)", re.IGNORECASE)
+_CORES_A_CHIP: Mapping[str, int] = {"2": 2, "3": 2, "4": 2, "5p": 2}
+"""TPU generations whose slice names count TensorCores; the others count chips."""
+
 PACKAGE_DIES: Mapping[str, str] = {
     "amd-mi250-package": "amd-mi250-gcd",
     "amd-mi250x-package": "amd-mi250x-gcd",
@@ -57,6 +68,25 @@ PACKAGE_DIES: Mapping[str, str] = {
     "google-tpu7x-chip": "google-tpu7x-device",
 }
 """Package rows and the row of the device that the framework sees."""
+
+
+def slice_of(name: str) -> str:
+    """What the name of a TPU slice counts, as words; empty for any other name.
+
+    A slice is several devices, and JAX shows v2 and v3 by TensorCore, the later ones by chip.
+    """
+    found = _SLICE.fullmatch(name.strip())
+    if found is None:
+        return ""
+    generation, count = found[1].lower().replace("litepod", "e"), int(found[2])
+    cores = _CORES_A_CHIP.get(generation, 1)
+    chips = -(-count // cores)
+    counts = f"counts TensorCores, {cores} a chip" if cores > 1 else "counts chips"
+    device = f"google-tpu-v{generation}" + ("-core" if generation in ("2", "3") else "")
+    return (
+        f"{name!r} is a slice of {chips} chip{'' if chips == 1 else 's'} (its number {counts}), "
+        f"and a prediction is for one device as JAX shows it: give {device}"
+    )
 
 
 def words(name: str, *, brands: bool = True) -> tuple[str, ...]:

@@ -76,11 +76,17 @@ def drafts_of(node: OpNode, *, allow_opaque: bool) -> Sequence[Draft]:
             where = f" in module {node.module!r}" if node.module else ""
             raise CostRuleError(
                 f"no cost rule for {op!r}{where} ({node.phase}): allow opaque kernels "
-                "(--allow-opaque, allow_opaque=True), or add it to a row of "
-                "predictor/lower/aten_table.py"
+                f"(--allow-opaque, allow_opaque=True), or add {_place(op)}"
             )
         return _opaque(node)
     return row[1](node, row[0])
+
+
+def _place(op: str) -> str:
+    """Where a rule for a call would stand."""
+    if op.startswith("onnx."):
+        return "a rule to predictor/capture/onnx/rules"
+    return "it to a row of predictor/lower/aten_table.py"
 
 
 def _is_alias(node: OpNode) -> bool:

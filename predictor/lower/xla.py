@@ -19,6 +19,7 @@ from predictor.lower.xla_kernels import kernel_of
 from predictor.lower.xla_layout import with_layouts
 from predictor.lower.xla_ops import kind_of
 from predictor.lower.xla_program import program_of
+from predictor.lower.xla_strength import without_vector_products
 from predictor.lower.xla_torch import hlo_nodes
 
 PYTORCH_XLA = "torch_xla"
@@ -55,8 +56,9 @@ def lower_xla(
                 f"no cost rule for {node.op!r}: allow opaque kernels (--allow-opaque, "
                 "allow_opaque=True), or add it to a row of predictor/lower/xla_ops.py"
             )
+    program = program_of(with_layouts(without_vector_products(nodes, backend)))
     groups = [
-        g for g in fuse(program_of(with_layouts(nodes)), backend)
+        g for g in fuse(program, backend)
         if not _is_counter(g) and not _is_empty(g)
     ]  # fmt: skip
     kernels = [

@@ -35,6 +35,16 @@ class Backend:
     """Whether elementwise work that follows a matrix product is done before it is written."""
     prologue: bool
     """Whether conversions and the like are done while a matrix product reads."""
+    writes_out_vectors: bool
+    """Whether products with a vector, and outer products, become multiplications and sums."""
+    launch_bytes: float = 0.0
+    """Traffic that a kernel more is worth: what memory moves while one starts."""
+    repeated_elements: int = 0
+    """Times that a transcendental is computed again rather than start a kernel for it."""
+    most_reductions: int = 64
+    """Reductions that a kernel holds at most."""
+    folded: int = 1
+    """Elements from which a sum is a reduction; shorter ones are part of a loop."""
     matrix_side: int | None = None
     """Side of the systolic array that operands are padded to; None without."""
     tf32_products: bool = False
@@ -74,11 +84,12 @@ def _filled(size: int, tile: int) -> float:
 
 CPU = Backend(
     name="cpu", multi_output=False, repeats_expensive=False, whole_rows=False, epilogue=False,
-    prologue=False,
+    prologue=False, writes_out_vectors=False,
 )  # fmt: skip
 GPU = Backend(
     name="gpu", multi_output=True, repeats_expensive=True, whole_rows=True, epilogue=True,
-    prologue=True,
+    prologue=True, writes_out_vectors=True, launch_bytes=1e6, repeated_elements=1_000_000,
+    most_reductions=8, folded=32,
 )  # fmt: skip
 JAX = Software(framework="jax", mode="compiled", matmul_tf32=True, memory_format="channels_last")
 """XLA's defaults: fp32 products take TF32 where the device has it."""
@@ -90,7 +101,7 @@ def tpu(matrix_side: int = DEFAULT_SIDE) -> Backend:
     """A TPU with systolic arrays of that side."""
     return Backend(
         name="tpu", multi_output=True, repeats_expensive=True, whole_rows=False, epilogue=True,
-        prologue=True, matrix_side=matrix_side,
+        prologue=True, writes_out_vectors=True, matrix_side=matrix_side,
     )  # fmt: skip
 
 

@@ -21,8 +21,15 @@ _EPILOGUE_READS = 2
 """Further tensors of the product's size that an epilogue may read."""
 
 
+MOST_REPEATED = 128
+"""Operations of a kernel from which no more are computed again in it for the sake of a launch."""
+
+
 def fuse(program: Sequence[Hlo], backend: Backend) -> list[Group]:
     """The kernels of a program, in an order in which they can run."""
+    for hlo in program:
+        if hlo.kind == "reduce" and hlo.node.inputs[0].numel < backend.folded * hlo.numel:
+            hlo.kind = "fold"
     homes: dict[int, list[Group]] = {}
     groups: list[Group] = []
     for hlo in reversed(program):
@@ -45,7 +52,7 @@ def fuse(program: Sequence[Hlo], backend: Backend) -> list[Group]:
             groups.append(own)
             homes[id(hlo)] = [own]
     groups.reverse()
-    merging = Merging(groups)
+    merging = Merging(groups, backend)
     if backend.whole_rows:
         merging.whole_rows()
     if backend.multi_output:
@@ -68,7 +75,12 @@ def _joins(hlo: Hlo, found: Sequence[tuple[Group, Sequence[Hlo]]], backend: Back
         return True
     if hlo.kind not in CHEAP and not (hlo.kind == "expensive" and backend.repeats_expensive):
         return False
-    return _repeated_bytes(hlo, targets) <= _written_bytes(hlo, targets)
+    written = _written_bytes(hlo, targets)
+    repeated = _repeated_bytes(hlo, targets)
+    if repeated <= written:
+        return True
+    grown = hlo.kind != "broadcast" and any(len(g.members) >= MOST_REPEATED for g in targets)
+    return not grown and repeated <= written + backend.launch_bytes
 
 
 def _takes_free(group: Group) -> bool:
@@ -118,7 +130,9 @@ def _accepts(group: Group, hlo: Hlo, mine: Sequence[Hlo], backend: Backend) -> b
         before = any(r is hero or _feeds(r, hero, group) for r in mine)
         if before:
             return _prologue(hlo, hero, backend)
-    return not (hlo.kind == "expensive" and any(_reuses(r, hlo) for r in mine))
+    return hlo.kind != "expensive" or all(
+        not _reuses(r, hlo) or r.numel <= backend.repeated_elements for r in mine
+    )
 
 
 def _feeds(member: Hlo, hero: Hlo, group: Group) -> bool:

@@ -38,6 +38,11 @@ class Group:
         """Place in the program: that of the last result."""
         return max(root.index for root in self.roots)
 
+    @property
+    def reductions(self) -> int:
+        """How many reductions it holds."""
+        return sum(1 for m in self.members if m.kind == "reduce")
+
     def add(self, members: Iterable[Hlo]) -> None:
         """Take operations in; those it has stay as they are."""
         for hlo in members:

@@ -18,6 +18,7 @@ from predictor.lower.xla_groups import Group
 from predictor.lower.xla_matrix import conv_dims, dot_dims, padded_flops, passes
 from predictor.lower.xla_ops import KERNEL, LOOP
 from predictor.lower.xla_program import Hlo
+from predictor.lower.xla_strength import PRODUCT_FLOPS
 from predictor.lower.xla_traffic import Traffic, traffic_of
 
 Found = tuple[str, dict[str, int]]
@@ -48,6 +49,9 @@ def kernel_of(group: Group, backend: Backend, *, allow_opaque: bool) -> Kernel:
         reported = float(factor * rule.matmul_flops(dims))
     elif group.root.kind == "library":
         own = float(flop_factor(op, dtype) * RULES[op].flops(dims))
+    reported += sum(
+        flops for m in group.members if isinstance(flops := m.node.attrs.get(PRODUCT_FLOPS), float)
+    )
     return Kernel(
         op=op,
         phase=node.phase,
@@ -155,12 +159,12 @@ def _pointwise_flops(group: Group) -> float:
     """Arithmetic of everything in the group that is no product: 10 a transcendental."""
     total = 0.0
     for member in group.members:
-        if member.kind not in ("elementwise", "expensive", "reduce") or not member.writes:
+        if member.kind not in ("elementwise", "expensive", "reduce", "fold") or not member.writes:
             continue
         if member.writes[0].spec.dtype not in FLOATING:
             continue
         heavy = short(member.node.op) in TRANSCENDENTAL
-        numel = member.node.inputs[0].numel if member.kind == "reduce" else member.numel
+        numel = member.node.inputs[0].numel if member.kind in ("reduce", "fold") else member.numel
         total += numel * (FLOPS_PER_ELEMENT["exp"] if heavy else 1)
     return total
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from predictor.lower.xla_backends import Backend
 from predictor.lower.xla_groups import MOST_MEMBERS, MOST_ROOTS, Group, readers_of
 from predictor.lower.xla_ops import LOOP
 from predictor.lower.xla_program import Hlo, Val
@@ -12,7 +13,8 @@ from predictor.lower.xla_program import Hlo, Val
 class Merging:
     """Groups while they are joined: who reads each value, and whose result it is."""
 
-    def __init__(self, groups: Sequence[Group]) -> None:
+    def __init__(self, groups: Sequence[Group], backend: Backend) -> None:
+        self.backend = backend
         self.order = sorted(groups, key=lambda g: g.position)
         self.gone: set[int] = set()
         self.maker: dict[int, Group] = {}
@@ -98,8 +100,8 @@ class Merging:
         """An earlier kernel to join, not among those tried."""
         span = _span(group)
         for value in group.reads():
-            if 4 * value.spec.numel < span:
-                continue
+            if 4 * value.spec.numel < span and not self.backend.launch_bytes:
+                continue  # what is shared is not worth a kernel with several outputs
             candidates = list(self.reading.get(id(value), {}).values())
             if value.maker is not None and id(value.maker) in self.maker:
                 candidates.append(self.maker[id(value.maker)])
@@ -118,6 +120,8 @@ class Merging:
         if _span(early) != _span(late):
             return False
         if len(early.members) + len(late.members) > MOST_MEMBERS:
+            return False
+        if early.reductions + late.reductions > self.backend.most_reductions:
             return False
         for root in early.roots:
             for value in root.writes:
@@ -172,5 +176,5 @@ def _can_widen(group: Group) -> bool:
 
 def _span(group: Group) -> int:
     """Elements that the kernel runs over."""
-    hero = group.hero
-    return hero.node.inputs[0].numel if hero is not None else group.root.numel
+    lead = group.hero if group.hero is not None else group.root
+    return lead.node.inputs[0].numel if lead.kind in ("reduce", "rows", "fold") else lead.numel

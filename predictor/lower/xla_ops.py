@@ -16,6 +16,7 @@ Kind = Literal[
     "slice",
     "gather",
     "layout",
+    "fold",
     "reduce",
     "rows",
     "update",
@@ -29,6 +30,7 @@ Kind = Literal[
 * `broadcast`, `transpose`, `layout` (concatenate, pad, reverse): every output element is some input
 * `generated`: needs no memory (iota)
 * `slice`, `gather`: touch the part of the operand that they give
+* `fold`: a few elements into one, as a thread of a loop does it
 * `reduce`: many elements into one; `rows`: rows that are reduced and used again
 * `update`: writes a part of its first operand
 * `dot`, `conv`: matrix units; `library`: a kernel of its own, with nothing fused
@@ -61,7 +63,7 @@ KINDS: Mapping[str, Kind] = {name: kind for kind, names in _NAMES.items() for na
 KERNEL = "kernel"
 """Attribute of an operation that says its op of the vocabulary itself, with `dims`."""
 CHEAP: frozenset[Kind] = frozenset(
-    {"elementwise", "broadcast", "generated", "transpose", "slice", "layout", "gather"}
+    {"elementwise", "broadcast", "generated", "transpose", "slice", "layout", "gather", "fold"}
 )
 """Kinds that a compiler computes again rather than write and read."""
 LOOP: frozenset[Kind] = CHEAP | {"expensive"}

@@ -5,7 +5,7 @@ Legend: N kernels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,27 +14,40 @@ from predictor.features.columns import token_of
 from predictor.features.roofline import op_class_of
 from predictor.features.table import KernelTable
 from predictor.graph.ops import TOKENS
+from predictor.hardware.device import FUSED, Device
 from predictor.hardware.kinds import and_list
 from predictor.hardware.peaks import MATRIX_CLASSES
-from predictor.nn.learned import Entry, Measured, speaks
-from predictor.nn.priors import EFFICIENCY, SPREAD, SPREAD_DEFAULT
+from predictor.nn.learned import Entry, Measured, speaks, speaks_on_lanes
+from predictor.nn.priors import (
+    EFFICIENCY,
+    FOREIGN_FACTOR,
+    SPREAD,
+    SPREAD_DEFAULT,
+    SPREAD_OF_KIND,
+)
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+CARRIED: Mapping[str, str] = {
+    FUSED: "TensorRT or ONNX Runtime", "jax": "XLA", "torch_xla": "XLA",
+}  # fmt: skip
+"""Runtimes without a measured row on GPUs and processors, by framework."""
 ELSEWHERE = 0.1
 """Share of the time in classes never measured on a known device, beyond which it is said."""
 
 
 def spoken_for(
-    learned: Collection[Entry], table: KernelTable, path: NDArray[np.str_], kind: str
+    learned: Collection[Entry], table: KernelTable, path: NDArray[np.str_], device: Device
 ) -> Flags:
     """(N,) whether the model speaks for each kernel.
 
     It does where rows of the kernel's token and dtype were measured on such a kind of device and
-    the same hardware path: fp32 convolutions on fp32 lanes say nothing of TF32 ones.
+    the same hardware path: fp32 convolutions on fp32 lanes say nothing of TF32 ones. Halves
+    on fp32 lanes it knows from rows of the device.
     """
-    known = _of_kinds(table, lambda token, dtype: speaks(learned, token, dtype, kind))
-    return known & on_native_path(table, path)
+    known = _of_kinds(table, lambda token, dtype: speaks(learned, token, dtype, device.kind))
+    lanes = _of_kinds(table, lambda t, dtype: speaks_on_lanes(learned, t, dtype, device.id))
+    return known & np.where(on_native_path(table, path), True, lanes & (path == "fp32"))
 
 
 def measured_here(measured: Measured, table: KernelTable, device: str) -> Flags:
@@ -79,23 +92,45 @@ def elsewhere_warning(
     )
 
 
+def carried_warning(framework: str, learned: Flags) -> tuple[str, ...]:
+    """Says so where learned kernels run in a runtime that no measured row is of."""
+    if framework not in CARRIED or not learned.any():
+        return ()
+    return (
+        "learned times are those of kernels under PyTorch and serving libraries, carried to this "
+        f"runtime: no measured row is of {CARRIED[framework]}",
+    )
+
+
+def reaching(time_N3: Floats) -> Floats:
+    """(N, 3) times whose ends are a factor `FOREIGN_FACTOR` or more from the mid."""
+    lower, mid, upper = time_N3.T
+    ends = np.minimum(lower, mid / FOREIGN_FACTOR), mid, np.maximum(upper, mid * FOREIGN_FACTOR)
+    return np.stack(ends, axis=1)
+
+
 def on_native_path(table: KernelTable, path: NDArray[np.str_]) -> NDArray[np.bool_]:
     """(N,) whether no matrix unit of another dtype than the kernel's does its arithmetic."""
     matrix = np.isin(op_class_of(table), sorted(MATRIX_CLASSES))
     return np.asarray(~(matrix & (path != "") & (path != table.dtype)))
 
 
-def unlearned_us(table: KernelTable, base_us: Floats, link_us: Floats | None = None) -> Floats:
+def unlearned_us(
+    table: KernelTable, base_us: Floats, link_us: Floats | None = None, *, kind: str = "gpu"
+) -> Floats:
     """(N, 3) assumed times of kernels that no measured row covers.
 
     Args:
         table: the kernels.
         base_us: their rooflines.
+        kind: of the device.
         link_us: time of collectives over the links, where it is known: what they take at least.
     """
     classes = op_class_of(table)
     efficiency = np.array([EFFICIENCY[str(c)] for c in classes])
     spread = np.array([SPREAD.get(str(c), SPREAD_DEFAULT) for c in classes]).reshape(-1, 2)
+    low, high = SPREAD_OF_KIND.get(kind, (np.inf, 0.0))
+    spread = np.stack([np.minimum(spread[:, 0], low), np.maximum(spread[:, 1], high)], axis=1)
     mid = base_us / efficiency
     if link_us is not None:
         mid = np.maximum(mid, link_us)

@@ -6,7 +6,7 @@ Legend: N kernels, T tokens, F features.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -16,18 +16,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from predictor.errors import CheckpointError
-from predictor.features.columns import (
-    NodeFeatures,
-    node_features,
-)
+from predictor.features.columns import NodeFeatures, node_features
 from predictor.features.compiled import CompiledGraphs
 from predictor.features.links import link_us
 from predictor.features.roofline import op_class_of
 from predictor.features.table import OP_NAMES, KernelTable, repeats_of, table_from_graph
 from predictor.graph.ir import PHASES, KernelGraph
 from predictor.hardware.device import Device, Software
-from predictor.hardware.kinds import kinds_of
-from predictor.nn.composition import step_us
+from predictor.hardware.kinds import DeviceKinds, kinds_of
 from predictor.nn.correction import StepKernels, named_terms
 from predictor.nn.ensemble import effect_index, threads
 from predictor.nn.interval_scales import (
@@ -41,16 +37,19 @@ from predictor.nn.interval_scales import (
 )
 from predictor.nn.kernel_model import KernelModel
 from predictor.nn.labels import (
+    carried_warning,
     elsewhere_warning,
     labels,
     measured_here,
+    reaching,
     spoken_for,
     unlearned_us,
 )
-from predictor.nn.learned import Entry, Measured, measured_of, with_twins
+from predictor.nn.learned import Entry, Measured, measured_of, on_lanes, with_twins
 from predictor.nn.older_releases import weights_of_today
-from predictor.nn.prediction import Interval, Prediction
-from predictor.nn.priors import HOST_BACKWARD_SHARE, HOST_CALL_US, HOST_LAUNCH_US, HOST_SPREAD
+from predictor.nn.phases import compose, corrected, host_warning
+from predictor.nn.prediction import Prediction
+from predictor.nn.priors import FOREIGN_FACTOR
 from predictor.nn.release_parts import (
     RANGES,
     check_calibration,
@@ -62,8 +61,6 @@ from predictor.nn.rising import lowered
 from predictor.nn.training_range import outside_range
 
 Floats = NDArray[np.float64]
-HOST_BOUND = 1.1
-"""Ratio of step to device time from which a step is called host-bound."""
 
 
 class ReleaseLike(Protocol):
@@ -114,6 +111,7 @@ class LatencyPredictor:
         table = table_from_graph(graph)
         features = node_features(table, device, software)
         known = device.id in self.networks.devices
+        foreign = not known and device.kind not in self._kinds().known
         edges = torch.tensor(graph.edges, dtype=torch.long).reshape(-1, 2).T
         log_ratio = self.log_ratio(features, device.id, edges).numpy().astype(np.float64)
         base = features.roofline.base_us
@@ -121,7 +119,7 @@ class LatencyPredictor:
             log_us = np.log(base) + log_ratio[:, 1]
             of = partial(self._log_us, device=device, software=software)
             log_ratio += lowered(table, log_us, self.rising, of)[:, None]
-        is_learned = spoken_for(self.learned, table, features.roofline.path, device.kind)
+        is_learned = spoken_for(self.learned, table, features.roofline.path, device)
         here = measured_here(self.measured, table, device.id)
         told = software.framework_version is not None
         outside = self.outside(features, release_known=told)
@@ -135,27 +133,36 @@ class LatencyPredictor:
             widened(scales["unseen"], log_ratio, names, outside),
         )  # fmt: skip
         time = features.roofline.base_us[:, None] * np.exp(log_ratio)
-        assumed = unlearned_us(table, features.roofline.base_us, link_us(table, device))
+        assumed = unlearned_us(
+            table, features.roofline.base_us, link_us(table, device), kind=device.kind
+        )
         time = np.where(is_learned[:, None], time, assumed)
         floor = features.roofline.floor_us
         time = np.maximum(time, floor[:, None])
-        inside = is_learned & (outside == 0)
+        if foreign:
+            time = np.maximum(reaching(time), floor[:, None])
+        inside = is_learned & (outside == 0) & (not foreign)
         runs = repeats_of(graph)
         whole, whole_floor = time * runs[:, None], floor * runs
         away = _mean((~here).astype(float), whole[:, 1] * is_learned) if known else 1.0
         far = _mean(outside * is_learned, whole[:, 1])
         widths = self._step_widths(graph, device, software, outside=far, transferred=away)
-        phases, step, host = _compose(graph, table, whole, whole_floor, is_learned, widths)
-        warnings = (*self._warnings(device, known), *_host_warning(graph, step, host, whole))
+        if foreign:
+            widths = {name: max(half, np.log(FOREIGN_FACTOR)) for name, half in widths.items()}
+        phases, step, host = compose(graph, table, whole, whole_floor, is_learned, widths)
+        warnings = (*self._warnings(device, known=known, foreign=foreign),
+                    *host_warning(graph, step, host, whole))  # fmt: skip
+        if not foreign and device.kind != "tpu":  # whatever was measured on a TPU, XLA compiled
+            warnings += carried_warning(software.framework, is_learned)
         if known:
             elsewhere = is_learned & ~here
             warnings += elsewhere_warning(self.name, device.id, table, whole[:, 1], elsewhere)
         correction = self._correction(graph, features, time[:, 1], host)
         if correction:
             factor = float(np.exp(sum(correction.values())))
-            step = _corrected(step, factor, float(whole_floor.sum()))
+            step = corrected(step, factor, float(whole_floor.sum()))
             phases = {
-                name: _corrected(interval, factor, float(whole_floor[table.phase == i].sum()))
+                name: corrected(interval, factor, float(whole_floor[table.phase == i].sum()))
                 for i, name in enumerate(PHASES) if (interval := phases.get(name)) is not None
             }  # fmt: skip
         return Prediction(
@@ -229,15 +236,20 @@ class LatencyPredictor:
         )  # fmt: skip
         return named_terms(terms[0])
 
-    def _warnings(self, device: Device, known: bool) -> tuple[str, ...]:
+    def _kinds(self) -> DeviceKinds:
+        """Kinds of devices with measured rows."""
+        kinds = kinds_of(self.networks.devices)
+        told = {kind for _, _, *kinds in self.learned for kind in kinds}
+        return replace(kinds, known=kinds.known | told)
+
+    def _warnings(self, device: Device, *, known: bool, foreign: bool) -> tuple[str, ...]:
         found = []
         if not known:
             found.append(zero_shot_warning(device.id, self.name))
-            learned = kinds_of(self.networks.devices)
-            if device.kind not in learned.known:
-                found.append(
-                    f"{self.name} learned from {learned.text}; {device.kind} figures extrapolate"
-                )
+        if foreign:
+            found.append(
+                f"{self.name} learned from {self._kinds().text}; {device.kind} figures extrapolate"
+            )
         return tuple(found)
 
 
@@ -246,114 +258,10 @@ def zero_shot_warning(device: str, checkpoint: str) -> str:
     return f"{device} is not among the measured devices of {checkpoint}: zero-shot estimate"
 
 
-def _compose(
-    graph: KernelGraph, table: KernelTable, time: Floats, floor: Floats,
-    learned: NDArray[np.bool_], widths: Mapping[str, float],
-) -> tuple[dict[str, Interval], Interval, float]:  # fmt: skip
-    """Phase and step intervals (device and host time, whichever is later), and host time.
-
-    Args:
-        graph: the kernels.
-        table: the same as columns.
-        time: (N, 3) of all runs of each kernel.
-        floor: (N,) of all runs of each kernel.
-        learned: whether the model speaks for each.
-        widths: half-width in log time, by phase and of the whole.
-    """
-    phases: dict[str, Interval] = {}
-    total, all_host = np.zeros(3), 0.0
-    for i, phase in enumerate(PHASES):
-        rows = table.phase == i
-        if not rows.any() and not graph.host_ops.get(phase):
-            continue
-        host = host_us(graph, table, phase, rows)
-        all_host += host
-        device = _band(time[rows], floor[rows], learned[rows], widths[phase])
-        phases[phase] = _interval(_later(device, host))
-        device = _band(time[rows], floor[rows], learned[rows], widths[STEP_ROOT])
-        total += _later(device, host)
-    if graph.issued == "device":  # one program, whatever is known of its phases
-        total = _band(time, floor, learned, widths[STEP_ROOT])
-    return phases, _interval(total), all_host
-
-
 def _mean(values: Floats, weights: Floats) -> float:
     """Weighted mean; 0 of nothing."""
     whole = float(weights.sum())
     return float((values * weights).sum()) / whole if whole > 0 else 0.0
-
-
-def host_us(graph: KernelGraph, table: KernelTable, phase: str, rows: NDArray[np.bool_]) -> float:
-    """Time of the host to issue a phase, microseconds; none where the device issues it."""
-    if graph.issued == "device":
-        return 0.0
-    if graph.replayed:
-        return host_time_us(phase, float(rows.any()), 0.0)
-    launches = float((table.launches * repeats_of(graph))[rows].sum())
-    return host_time_us(phase, launches, float(graph.host_ops.get(phase, 0)))
-
-
-def host_time_us(phase: str, launches: float, calls: float) -> float:
-    """Time of the host for a phase of so many launches and framework calls (views included)."""
-    share = 1.0 if phase == "forward" else HOST_BACKWARD_SHARE
-    return share * (HOST_LAUNCH_US * launches + HOST_CALL_US * max(calls - launches, 0.0))
-
-
-def _band(time: Floats, floor: Floats, learned: NDArray[np.bool_], half: float) -> Floats:
-    """(lower, mid, upper) device time of a phase, never below the sum of its floors.
-
-    The learned part has an interval of its own (kernel intervals do not add up to a step's); the
-    unlearned part adds its kernels' assumed bounds.
-    """
-    known = float(time[learned, 1].sum())
-    rest = time[~learned].sum(axis=0)
-    learned_band = np.array([known * np.exp(-half), known, known * np.exp(half)])
-    learned_band = np.maximum(learned_band, floor[learned].sum())
-    return np.asarray(learned_band + rest, dtype=np.float64)
-
-
-def _later(device: Floats, host: float) -> Floats:
-    """(lower, mid, upper) of the later of device and host, the host's assumption spread too."""
-    host_band = host * np.array([HOST_SPREAD[0], 1.0, HOST_SPREAD[1]])
-    if host <= 0 or not device[1] > 0:
-        return np.asarray(device + host_band, dtype=np.float64)
-    out = step_us(torch.from_numpy(device), torch.from_numpy(host_band))
-    return np.asarray(out.numpy(), dtype=np.float64)
-
-
-def _host_warning(graph: KernelGraph, step: Interval, host: float, time: Floats) -> tuple[str, ...]:
-    """Says so where the host's assumed time adds a tenth or more to the device's."""
-    if not len(time) and host > 0:
-        return ("no kernel is launched: the time is the host's alone",)
-    if not len(time):
-        why = "the program computes nothing, or its tensors have no elements"
-        return (f"no kernel is launched, so that there is no time: {why}",)
-    if graph.issued == "device":
-        return ()
-    device = float(time[:, 1].sum())
-    if step.latency_us < HOST_BOUND * device:
-        return ()
-    return (
-        f"host-bound: issuing the calls takes about {host / 1e3:.2f} ms (assumed: "
-        f"{HOST_LAUNCH_US:g} us a launch, {HOST_CALL_US:g} us a view, less in backward), the "
-        f"kernels {device / 1e3:.2f} ms; the interval allows a host twice as fast or slow",
-    )
-
-
-def _interval(band: Floats) -> Interval:
-    return Interval(
-        latency_us=float(band[1]), lower_us=float(min(band[0], band[1])),
-        upper_us=float(max(band[2], band[1])),
-    )  # fmt: skip
-
-
-def _corrected(interval: Interval, factor: float, floor_us: float) -> Interval:
-    """The interval times the factor, never below the physical floor."""
-    return Interval(
-        latency_us=max(interval.latency_us * factor, floor_us),
-        lower_us=max(interval.lower_us * factor, floor_us),
-        upper_us=max(interval.upper_us * factor, floor_us),
-    )
 
 
 def load_predictor(release: ReleaseLike) -> LatencyPredictor:
@@ -380,7 +288,8 @@ def load_predictor(release: ReleaseLike) -> LatencyPredictor:
     return LatencyPredictor(
         name=release.name,
         networks=networks,
-        learned=with_twins(model["learned"]), measured=measured_of(model),
+        learned=with_twins(model["learned"]) | on_lanes(model.get("measured") or {}),
+        measured=measured_of(model),
         range_low_TF=low.numpy(), range_high_TF=high.numpy(), calibration=calibration,
         rising=tuple(model.get("rising", ())),
         compiled_graphs=model.get("compiled_graphs", "eager"),

@@ -78,6 +78,29 @@ def with_twins(learned: Iterable[Sequence[str]]) -> frozenset[Entry]:
     }
 
 
+def on_lanes(measured: Mapping[str, Iterable[Sequence[str]]]) -> frozenset[Entry]:
+    """Entries (token, dtype, kind, device) of halves that no matrix unit of their device serves.
+
+    There their products run on the fp32 lanes (a P100's), which rows of other devices say nothing
+    of; those measured on the device itself, or on its near-twin, do.
+
+    Args:
+        measured: (token, dtype) pairs by device, as a release tells them.
+    """
+    return frozenset(
+        (str(token), str(dtype), "", twin)
+        for device, pairs in measured.items()
+        for token, dtype in pairs
+        if dtype in HALVES and CLASS_OF_TOKEN.get(str(token), "") in MATRIX_CLASSES
+        for twin in twins(str(device))
+    )
+
+
+def speaks_on_lanes(learned: Collection[Entry], token: str, dtype: str, device: str) -> bool:
+    """Whether rows of a kind of kernel were measured on fp32 lanes of this very device."""
+    return (token, dtype, "", device) in learned
+
+
 def entries_of(found: Collection[tuple[str, str, str]]) -> list[list[str]]:
     """Entries of (token, dtype, kind of device) triples, sorted; without kinds if all are one."""
     if len({kind for _, _, kind in found}) > 1:

@@ -24,10 +24,12 @@ from predictor.nn.fitted_roofline import FittedRoofline, roofline_of
 from predictor.nn.interval_scales import BAND, OUTSIDE
 from predictor.nn.kernel_model import KernelModel
 from predictor.nn.latency_net import LatencyNet, NetConfig
+from predictor.nn.rate_roofline import RateRoofline, rates_of
 from predictor.nn.rising import RISING
 from predictor.nn.tokens import trunk_tokens
 
 NETWORK, BOOSTED_TREES, ROOFLINE = "latency_net", "boosted_trees", "roofline"
+RATES = "rates"
 """Kinds of model that a release may hold."""
 RANGES: tuple[str, ...] = ("range.low", "range.high")
 LARGEST_SCALE = 10.0
@@ -91,17 +93,19 @@ def model_of(
     if kind == NETWORK:
         members = networks_of(model, tensors, columns, tokens)
         return Ensemble(members=members, devices=tuple(map(str, model["devices"])))
-    if kind not in (BOOSTED_TREES, ROOFLINE):
-        known = ", ".join((NETWORK, BOOSTED_TREES, ROOFLINE))
+    if kind not in (BOOSTED_TREES, ROOFLINE, RATES):
+        known = ", ".join((NETWORK, BOOSTED_TREES, ROOFLINE, RATES))
         raise ValueError(f"model.kind is {kind!r}; known: {known}")
     for key in ("devices", "learned"):
         if not isinstance(model.get(key), list):
             raise ValueError(f"model.{key} is {model.get(key)!r}, not a list")
     _check_learned(model)
     devices = tuple(map(str, model["devices"]))
-    own: BoostedTrees | FittedRoofline
+    own: BoostedTrees | FittedRoofline | RateRoofline
     if kind == BOOSTED_TREES:
         own = trees_of(tensors, devices, columns, tokens)
+    elif kind == RATES:
+        own = rates_of(tensors, devices, model.get("op_classes"))
     else:
         own = roofline_of(tensors, devices, model.get("op_classes"))
     _check_tensors({name: tensors[name] for name in own.stored}, tensors)

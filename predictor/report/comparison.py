@@ -58,6 +58,11 @@ class Comparison:
         if not self.estimates:
             return Group(*refused)
         notes = [Text(f"warning: {text}", style="yellow") for text in self._warnings()]
+        names = {e.checkpoint: [o.device.id for o in self.estimates if o.checkpoint == e.checkpoint]
+                 for e in self.estimates}  # fmt: skip
+        if len(names) > 1:
+            told = "; ".join(f"{name} for {', '.join(ids)}" for name, ids in names.items())
+            refused.append(Text(f"checkpoints: {told}"))
         title = Text(headline(self.estimates[0]), style="bold")
         return Group(title, self._rows_view(), *refused, *notes)
 

@@ -239,9 +239,12 @@ def _context_line(estimate: Estimate) -> str:
             "in TF32 unless the program asks for HIGHEST" if software.matmul_tf32 else "in fp32"
         )
         return f"{line}; fp32 products {unless}"
+    fused = software.framework == FUSED
+    default = "; the default of TensorRT and ONNX Runtime, --no-tf32 turns it off"
     return (
         f"{line}; TF32 matmul {on[software.matmul_tf32]}, "
-        f"TF32 convolution {on[software.conv_tf32]} (fp32 work)"
+        f"TF32 convolution {on[software.conv_tf32]} "
+        f"(fp32 work{default if fused and software.matmul_tf32 else ''})"
     )
 
 

@@ -139,6 +139,16 @@ class FolderReader:
         self._remember(path, content, 1)
         return value
 
+    def text(self, path: Path) -> str:
+        """A text file.
+
+        Raises:
+            DataError: it cannot be read.
+        """
+        content = content_of(path, self.name(path))
+        self._remember(path, content, 1)
+        return content.decode("utf-8", errors="replace")
+
     def _remember(self, path: Path, content: bytes, rows: int) -> None:
         name = self.name(path)
         digest = hashlib.sha256(content).hexdigest()

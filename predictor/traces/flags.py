@@ -23,6 +23,7 @@ FLAGS: Mapping[str, str] = {
     "device_uncertain": "the device's name fits several",
     "devices_from_log": "the number of devices is that of the log, not of the topology",
     "distributed": "a step on several devices whose phases are not known",
+    "fit": "what a published fit says at a stated size, no measurement",
     "graph_not_understood": "the op graph has a cell that cannot be read",
     "host_bound": "a kernel that waits for its host: the time hardly depends on its size",
     "inaccurate": "more than a twentieth of the results outside of the tuner's tolerance",

@@ -49,7 +49,7 @@ NAMES: Mapping[str, Collection[str]] = {
     "layout": ("nchw", "nhwc", ""),
     "amp": ("fp16", "bf16", ""),
     "tf32": ("on", "off", ""),
-    "measure": ("wall", "kernel_sum", "throughput"),
+    "measure": ("wall", "kernel_sum", "device_span", "throughput"),
 }  # fmt: skip
 """Allowed names by column, in every table that has it."""
 _KERNEL_NAMES: Mapping[str, Collection[str]] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -56,8 +55,7 @@ def test_one_row_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert calibrated(rows_of(tmp_path / "one.csv", 220), tmp_path / "a") == 0
     said = capsys.readouterr().out
     assert "(1 kernel alone, device time)" in said
-    before, after = re.findall(r"([0-9.]+)% (?:before|after)", said)
-    assert before == after  # without the only row nothing is corrected
+    assert "off before; how far off after, one row cannot tell" in said
 
 
 def test_rows_are_named_by_how_they_were_timed(

@@ -14,7 +14,7 @@ from predictor.features.compiled import COMPILED_GRAPHS, compiled_program
 from predictor.features.table import table_from_graph
 from predictor.hardware.catalogue import resolve_device
 from predictor.lower.eager import lower_eager
-from predictor.nn.latency import host_us
+from predictor.nn.phases import host_us
 
 T4 = resolve_device("nvidia-t4")
 
@@ -79,6 +79,17 @@ def test_the_estimate_says_so_and_takes_the_place_of_what_capture_said(graph, ne
     assert not any(w.startswith("torch.compile is left out") for w in one.warnings)
     assert any(w.startswith("torch.compile: the kernels of eager") for w in one.warnings)
     assert "other" in one.warnings
+
+
+def test_compiled_training_says_that_it_was_never_measured(network):
+    from predictor import estimate
+
+    net, x = nn.Linear(8, 8), torch.ones(2, 8)
+    for mode, times in (("train", 1), ("infer", 0)):
+        one = estimate(net, x, device=T4, mode=mode, compile=True, checkpoint=network)
+        assert sum("compiled training was never measured" in w for w in one.warnings) == times
+        eager = estimate(net, x, device=T4, mode=mode, checkpoint=network)
+        assert not any("never measured" in w for w in eager.warnings)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from predictor.fit.candidates import KINDS
+from predictor.fit.candidates import NAMED
 from predictor.fit.recipe import Recipe, load_recipe
 from predictor.fit.search_space import space_of
 from predictor.fit.train import AUTO
@@ -29,7 +29,7 @@ def test_the_recipe_with_its_space_loads(tmp_path: Path) -> None:
 def test_every_kind_has_its_line() -> None:
     table = PAGE.partition("## Choosing the kind of model")[2]
     named = re.findall(r"^\| `(\w+)`", table, flags=re.MULTILINE)
-    assert named == [*KINDS, AUTO]
+    assert named == [*NAMED, AUTO]
 
 
 def test_the_settings_that_are_told_are_settings() -> None:

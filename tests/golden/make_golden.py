@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +22,17 @@ from predictor.errors import UnsupportedPrecision
 from predictor.graph.ir import KernelGraph
 from predictor.hardware.catalogue import resolve_device
 from predictor.hardware.device import Device, Software
+from predictor.hardware.kinds import kinds_of
 from predictor.lower.eager import lower_eager
+from predictor.lower.xla import PYTORCH_XLA, lower_xla
+from predictor.lower.xla_backends import backend_of
 from predictor.nn.prediction import Interval
 
 FOLDER = Path(__file__).parent
 COMMAND = "python tests/golden/make_golden.py"
 DEVICES = ("nvidia-v100-pcie-32gb", "nvidia-h100-sxm-80gb", "amd-mi300x")
+TPUS = ("google-tpu-v4", "google-tpu-v5e", "google-tpu-v6e")
+"""Of checkpoints that learned from TPUs alone: programs as PyTorch/XLA runs them."""
 CASES: Mapping[str, Mapping[str, object]] = {
     "gpt2 infer": {"target": "gpt2", "mode": "infer", "batch": 2, "seq": 128},
     "gpt2 train": {"target": "gpt2", "mode": "train", "batch": 1, "seq": 256},
@@ -49,11 +55,17 @@ def predictions(network: Predictor) -> dict[str, object]:
     out: dict[str, object] = {}
     for name, case in CASES.items():
         graph = capture(**case)  # type: ignore[arg-type]
-        kernels = lower_eager(graph)
         amp = graph.workload.dtype.removeprefix("amp-")
         software = Software(amp=None if amp == graph.workload.dtype else amp)
-        for device in DEVICES:
-            out[f"{name} on {device}"] = _one(network, kernels, resolve_device(device), software)
+        if kinds_of(network.networks.devices).known == {"tpu"}:  # type: ignore[attr-defined]
+            software = replace(software, framework=PYTORCH_XLA, mode="compiled")
+            for device in map(resolve_device, TPUS):
+                kernels = lower_xla(graph, backend_of(device))
+                out[f"{name} on {device.id}"] = _one(network, kernels, device, software)
+            continue
+        kernels = lower_eager(graph)
+        for device in map(resolve_device, DEVICES):
+            out[f"{name} on {device.id}"] = _one(network, kernels, device, software)
     return out
 
 

@@ -284,3 +284,36 @@ def test_a_device_that_came_with_rows_is_named_by_its_file(
 def test_what_is_no_name_is_told(given: object) -> None:
     with pytest.raises(UnknownDeviceError, match="given by name or by its file"):
         resolve_device(given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "device_id"),
+    [
+        ("Trillium", "google-tpu-v6e"), ("ironwood", "google-tpu7x-device"),
+        ("TPU v5litepod", "google-tpu-v5e"), ("tpu-v5p", "google-tpu-v5p"),
+        ("TPU v5", "google-tpu-v5p"), ("TPU v5 lite", "google-tpu-v5e"),
+        ("TPU v3", "google-tpu-v3-core"), ("TPU7x", "google-tpu7x-device"),
+    ],
+)  # fmt: skip
+def test_tpus_answer_to_runtime_and_product_names(name: str, device_id: str) -> None:
+    assert resolve_device(name).id == device_id
+
+
+@pytest.mark.parametrize(
+    ("name", "chips", "counts", "device_id"),
+    [
+        ("v5p-8", "4 chips", "TensorCores, 2 a chip", "google-tpu-v5p"),
+        ("v4-8", "4 chips", "TensorCores, 2 a chip", "google-tpu-v4"),
+        ("v3-8", "4 chips", "TensorCores, 2 a chip", "google-tpu-v3-core"),
+        ("TPU v6e-8", "8 chips", "counts chips", "google-tpu-v6e"),
+        ("v5litepod-1", "1 chip ", "counts chips", "google-tpu-v5e"),
+    ],
+)
+def test_slices_of_tpus_say_what_they_count(
+    name: str, chips: str, counts: str, device_id: str
+) -> None:
+    with pytest.raises(UnknownDeviceError, match="is a slice of") as caught:
+        resolve_device(name)
+    for part in (chips, counts, device_id):
+        assert part in str(caught.value)
+    assert resolve_device(device_id).id == device_id

@@ -80,7 +80,9 @@ def _only(graph, device, **software):
         ("intel-xeon-gold-6240", "highest", "fp32", 1),
     ],
 )
-def test_the_precision_of_a_product_reaches_its_kernel(device, precision, dtype, times, convolution):
+def test_the_precision_of_a_product_reaches_its_kernel(
+    device, precision, dtype, times, convolution
+):
     graph = _product(precision=precision, convolution=convolution)
     kernel = _only(graph, device)
     one = _only(_product(convolution=convolution, dtype="bfloat16"), device)

@@ -404,3 +404,58 @@ def test_a_release_that_nobody_told_is_no_reason_to_be_out_of_distribution(
     assert any(inside("2.13.0"))
     assert inside(None) == inside("2.13.0")
     assert not any(inside("2.4.1"))  # told, and another one than trained
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.2])
+def test_every_interval_on_a_kind_never_learned_is_wide(
+    make_predictor: MakePredictor, step: KernelGraph, scale: float
+) -> None:
+    entries = [["gemm", "fp32", "gpu"], ["pointwise", "fp32", "gpu"]]
+    for model in ({}, {"learned": entries}):
+        predictor = make_predictor(scale=scale, **model)
+        out = predictor.predict(step, resolve_device("intel-i9-10940x"), EAGER)
+        check(out, step)
+        reach = np.maximum(out.kernel_us / 3, out.floor_us)
+        assert (out.kernel_lower_us <= reach * (1 + 1e-12)).all()
+        assert (out.kernel_upper_us >= 3 * out.kernel_us * (1 - 1e-12)).all()
+        assert out.step.upper_us > 2.9 * out.kernel_us.sum()
+        assert not out.in_distribution.any()
+        gpu = predictor.predict(step, resolve_device("nvidia-l4"), EAGER)
+        assert (gpu.kernel_upper_us < 3 * gpu.kernel_us).any()
+        assert gpu.in_distribution.any()
+
+
+def test_a_kind_that_entries_name_is_learned(make_predictor: MakePredictor, step: KernelGraph):
+    entries = [["pointwise", "fp32", "cpu"], ["pointwise", "fp32", "tpu"]]
+    predictor = make_predictor(learned=entries, devices=["my-one", "my-other"])
+    cpu = predictor.predict(step, resolve_device("intel-i9-10940x"), EAGER)
+    gpu = predictor.predict(step, resolve_device(A100), EAGER)
+    assert not any("extrapolate" in w for w in cpu.warnings)
+    assert any("gpu figures extrapolate" in w for w in gpu.warnings)
+
+
+@pytest.mark.parametrize(
+    ("framework", "device", "said"),
+    [
+        ("pytorch", A100, None),
+        ("fused inference", A100, "TensorRT or ONNX Runtime"),
+        ("fused inference", H100, "TensorRT or ONNX Runtime"),
+        ("jax", A100, "XLA"),
+        ("torch_xla", H100, "XLA"),
+        ("jax", "intel-i9-10940x", None),  # nothing was learned on such a kind of device
+    ],
+)
+def test_times_carried_to_another_runtime_say_so(
+    make_predictor: MakePredictor, step: KernelGraph, framework: str, device: str, said: str | None
+) -> None:
+    out = make_predictor().predict(step, resolve_device(device), Software(framework=framework))
+    told = [w for w in out.warnings if "carried to this runtime" in w]
+    assert len(told) == (said is not None)
+    assert all(w.endswith(f"no measured row is of {said}") for w in told)
+
+
+def test_nothing_learned_is_nothing_carried(make_predictor: MakePredictor, chain: Chain,
+                                            make_kernel: MakeKernel):  # fmt: skip
+    graph = chain([make_kernel("opaque", numel=4096)])
+    out = make_predictor().predict(graph, resolve_device(A100), Software(framework="jax"))
+    assert not any("carried" in w for w in out.warnings)

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from predictor.nn.learned import Measured, by_device, entries_of, measured_of, speaks, with_twins
+import numpy as np
+import pytest
+
+from predictor.features.table import KernelTable, dims_matrix, op_index
+from predictor.nn.labels import unlearned_us
+from predictor.nn.learned import (
+    Measured,
+    by_device,
+    entries_of,
+    measured_of,
+    on_lanes,
+    speaks,
+    speaks_on_lanes,
+    with_twins,
+)
 
 
 def test_a_pair_speaks_for_any_device_and_a_triple_for_its_own() -> None:
@@ -53,9 +67,32 @@ def test_a_release_that_tells_devices_alone_measured_all_on_each() -> None:
     assert measured.here(T4, "conv", "fp8") and not measured.here(L4, "conv", "fp8")
 
 
+def test_halves_on_fp32_lanes_are_known_from_the_device_and_its_twin_alone() -> None:
+    pairs = [["gemm", "fp16"], ["gemm", "fp32"], ["gelu", "fp16"]]
+    learned = on_lanes({"nvidia-p100-pcie-16gb": pairs})
+    for device in ("nvidia-p100-pcie-16gb", "nvidia-p100-sxm2-16gb"):
+        assert speaks_on_lanes(learned, "gemm", "fp16", device)
+    assert not speaks_on_lanes(learned, "gemm", "fp16", "nvidia-tesla-p4")
+    assert not speaks_on_lanes(learned, "gemm", "fp32", "nvidia-p100-pcie-16gb")  # never a fallback
+    assert len(learned) == 2  # elementwise work has no matrix unit to miss
+
+
 def test_pairs_by_device() -> None:
     found = {("gemm", "fp32", T4), ("conv", "fp32", T4), ("gemm", "fp16", A100)}
     assert by_device(found) == {
         A100: [["gemm", "fp16"]], T4: [["conv", "fp32"], ["gemm", "fp32"]],
     }  # fmt: skip
     assert by_device(set()) == {}
+
+
+def test_what_is_assumed_of_a_tpu_is_wide_for_every_class() -> None:
+    dims = [{"numel": 1024, "inputs": 1, "outputs": 1}]
+    table = KernelTable(
+        op=op_index(["relu"]), phase=np.zeros(1, dtype=np.int8), dtype=np.array(["bf16"]),
+        dims=dims_matrix(dims), flops=np.zeros(1), read_bytes=np.full(1, 2048.0),
+        write_bytes=np.full(1, 2048.0), launches=np.ones(1, dtype=np.int64),
+        context=np.zeros(1, dtype=np.int8),
+    )  # fmt: skip
+    for kind, low, high in (("gpu", 0.8, 1.4), ("tpu", 0.4, 2.5)):
+        lower, mid, upper = unlearned_us(table, np.ones(1), kind=kind)[0]
+        assert (lower / mid, upper / mid) == pytest.approx((low, high))

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = (
     "predictor", "checkpoints", "datasets", "pyproject.toml", "setup.py", "LICENSE", "README.md",
 )  # fmt: skip
-BANKS = ("timm", "gptbench", "own")
+BANKS = ("timm", "gptbench", "own", "enzyme", "tpugraphs")
 READ_BANK = """
 from predictor.traces.graph_bank import load_bank
 

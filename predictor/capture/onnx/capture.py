@@ -158,9 +158,9 @@ def _workload(walk: Walk, name: str, inputs: Sequence[Value]) -> Workload:
     held = sum(size for _, size, _ in parameters.values())
     trains = any(node.phase != "forward" for node in walk.tape.nodes)
     notes = [*walk.branches, *walk.notes]
-    if walk.opaque:
-        listed = ", ".join(f"{k} ({n})" for k, n in sorted(walk.opaque.items()))
-        notes.append(f"operators without a rule, taken as opaque: {listed}")
+    if walk.unruled:
+        listed = ", ".join(f"{k} ({n})" for k, n in sorted(walk.unruled.items()))
+        notes.append(f"operators without a rule, opaque where that is allowed: {listed}")
     return Workload(
         name=name,
         mode="train" if trains else "infer",

@@ -1,4 +1,4 @@
-"""The walk through a model: operators in order, each by its rule, its body or as opaque."""
+"""The walk through a model: operators in order, each by its rule, its body or its name alone."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ class Walk:
         """What the user says of values that only a run has, by tensor name."""
         self.scope = Scope()
         self.notes: dict[str, None] = {}
-        self.opaque: dict[str, int] = {}
+        self.unruled: dict[str, int] = {}
+        """Operators without a rule or a body, by name."""
         self.branches: list[str] = []
         self.lightest = lightest
         """Whether branches take their cheaper side."""
@@ -240,7 +241,7 @@ class Walk:
         return self.scope.versions.get(domain, 1)
 
     def results(self, call: Call) -> Sequence[Item]:
-        """Results of a call: worked out, by its rule, by its body, or opaque.
+        """Results of a call: worked out, by its rule, by its body, or by its shapes alone.
 
         Raises:
             CaptureError: none of them can be told.
@@ -323,7 +324,9 @@ class Walk:
             return [scope.names.get(name) for name in body.output]
 
     def without_rule(self, call: Call) -> Sequence[Item]:
-        """An operator without a rule: its own body where it has one, else opaque, and listed.
+        """An operator without a rule: its own body where it has one, else by name, and listed.
+
+        Lowering refuses it, as any call without a cost rule, unless opaque kernels are allowed.
 
         Raises:
             CaptureError: the shapes of its results cannot be told.
@@ -342,9 +345,9 @@ class Walk:
                 "have: run onnx.shape_inference on the model, or replace the operator"
             )
         kind = f"{node.domain}.{node.op}" if node.domain else node.op
-        self.opaque[kind] = self.opaque.get(kind, 0) + 1
+        self.unruled[kind] = self.unruled.get(kind, 0) + 1
         tensors = [item for item in call.items if isinstance(item, Value)]
-        return self.tape.call(f"onnx.{node.op}", tensors, results, {"opaque": True})
+        return self.tape.call(f"onnx.{kind}", tensors, results)
 
     def declared(self, name: str) -> tuple[tuple[int, ...], str] | None:
         """Shape and dtype that the file declares for a tensor, None where they are open."""

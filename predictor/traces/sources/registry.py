@@ -19,13 +19,17 @@ from predictor.traces.sources import (
     aiconfigurator,
     aiter,
     deepbench,
+    enzyme,
     gptbench,
     kineto,
     neusight,
     own,
     rows,
+    scalesim,
     steps,
     timm,
+    tpugraphs,
+    tpurecipes,
     vidur,
 )
 from predictor.traces.store import read_parts, write_imported
@@ -71,6 +75,9 @@ _SOURCES = (
     Source(
         name="gptbench", folders=(gptbench.FOLDER,), licence=gptbench.LICENCE, parts=gptbench.parts
     ),
+    Source(
+        name=enzyme.SOURCE, folders=(enzyme.FOLDER,), licence=enzyme.LICENCE, parts=enzyme.parts
+    ),
     Source(name="steps", folders=steps.FOLDERS, licence=steps.LICENCE, parts=steps.parts),
     Source(name=own.SOURCE, folders=(), licence=own.LICENCE, parts=own.parts),
     Source(name=rows.SOURCE, folders=(rows.FOLDER,), licence=rows.UNSTATED, parts=rows.parts),
@@ -78,6 +85,24 @@ _SOURCES = (
     Source(name="aiter", folders=(aiter.FOLDER,), licence=aiter.LICENCE, parts=aiter.parts),
     Source(
         name=kineto.SOURCE, folders=(kineto.FOLDER,), licence=kineto.LICENCE, parts=kineto.parts
+    ),
+    Source(
+        name=tpugraphs.SOURCE,
+        folders=(tpugraphs.FOLDER,),
+        licence=tpugraphs.LICENCE,
+        parts=tpugraphs.parts,
+    ),
+    Source(
+        name=scalesim.SOURCE,
+        folders=(scalesim.FOLDER,),
+        licence=scalesim.LICENCE,
+        parts=scalesim.parts,
+    ),
+    Source(
+        name=tpurecipes.SOURCE,
+        folders=(tpurecipes.FOLDER,),
+        licence=tpurecipes.LICENCE,
+        parts=tpurecipes.parts,
     ),
     Source(
         name="deepbench",

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from predictor.hardware.device_file import adopt_device_file
 from predictor.traces.schema import Imported
-from predictor.traces.sources.rows_columns import schema_names, table_of
+from predictor.traces.sources.rows_columns import SET_BY_IMPORT, schema_names, table_of
 from predictor.traces.sources.rows_files import FOLDER, RowFile, device_files, row_files
 from predictor.traces.sources.rows_kernels import TOO_LONG, complete_kernels, flag_below_floor
 from predictor.traces.sources.rows_tables import UNSTATED, checked_rows, schema_rows
@@ -103,7 +103,13 @@ def file_parts(
 
 
 def _part(chunk: pd.DataFrame, file: str, source: str) -> tuple[Imported, int]:
-    """A chunk of a file in the schema, and how many of its kernels took far too long."""
+    """A chunk of a file in the schema, and how many of its kernels took far too long.
+
+    Rows that an import wrote keep the name of their source, which their graphs are found by.
+    """
+    whose = chunk["source"] if set(SET_BY_IMPORT) <= set(chunk.columns) else None
+    if whose is not None:
+        chunk = chunk.drop(columns=list(SET_BY_IMPORT))
     columns = [str(c) for c in chunk.columns]
     table = table_of(columns, file)
     named = chunk.rename(columns=schema_names(columns, table, file))
@@ -111,6 +117,9 @@ def _part(chunk: pd.DataFrame, file: str, source: str) -> tuple[Imported, int]:
     rows = checked_rows(named.rename_axis(None), table, file, out)
     if table == "kernels":
         rows = complete_kernels(rows, file, out)
-    setattr(out, table, schema_rows(rows, table, source, file))
+    made = schema_rows(rows, table, source, file)
+    if whose is not None:
+        made = made.assign(source=whose.loc[rows.index].astype("str").array)
+    setattr(out, table, made)
     keep_valid(out)
     return out, flag_below_floor(out.kernels) if table == "kernels" else 0

@@ -196,7 +196,7 @@ def test_there_is_no_file() -> None:
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     (tmp_path / "folder.pt2").mkdir()
-    with pytest.raises(UnknownTargetError, match="no file"):
+    with pytest.raises(UnknownTargetError, match="is a folder, not a file"):
         predictor.capture(str(tmp_path / "folder.pt2"))
 
 

@@ -84,7 +84,7 @@ def test_pytorch_programs_run_fused_when_asked():
     module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
     asked = api.estimate(module, torch.ones(2, 8), device="nvidia-t4", runtime="fused")
     assert asked.workload.kernels == 1
-    assert asked.software == Software(framework="fused inference")
+    assert asked.software == Software(framework="fused inference", matmul_tf32=True)
 
 
 def test_training_is_not_fused_inference():
@@ -93,3 +93,60 @@ def test_training_is_not_fused_inference():
     module = torch.nn.Linear(8, 8)
     with pytest.raises(CaptureError, match="for inference"):
         api.estimate(module, torch.ones(2, 8), device="nvidia-t4", mode="train", runtime="fused")
+
+
+A100 = "nvidia-a100-sxm-80gb"
+
+
+@pytest.fixture
+def mlp(made, tmp_path: Path) -> Path:
+    """Two fp32 products and an activation."""
+    nodes = [
+        helper.make_node("Gemm", ["x", "w", "b"], ["h"]),
+        helper.make_node("Relu", ["h"], ["a"]),
+        helper.make_node("Gemm", ["a", "w", "b"], ["y"]),
+    ]
+    model = made(nodes, {"x": ["batch", 4096]}, ["y"], {"w": [4096, 4096], "b": [4096]})
+    path = tmp_path / "mlp.onnx"
+    onnx.save(model, path)
+    return path
+
+
+def test_fp32_products_take_tf32_as_the_runtimes_do(mlp: Path):
+    usual = api.estimate(str(mlp), device=A100, batch=4096)
+    strict = api.estimate(str(mlp), device=A100, batch=4096, matmul_tf32=False)
+    eager = api.estimate(str(mlp), device=A100, batch=4096, runtime="pytorch")
+    assert (usual.software.matmul_tf32, usual.software.conv_tf32) == (True, True)
+    assert (strict.software.matmul_tf32, strict.software.conv_tf32) == (False, False)
+    assert (eager.software.matmul_tf32, eager.software.conv_tf32) == (False, True)
+    assert usual.latency_us < strict.latency_us / 3  # 156 TFLOPS against 19.5
+    told = " ".join(usual.table().split())
+    assert "the default of TensorRT and ONNX Runtime, --no-tf32 turns it off" in told
+    for other in (strict, eager):
+        assert "--no-tf32" not in other.table()
+    both = api.compare(str(mlp), devices=[A100, "amd-mi300x"], batch=4096)
+    assert [e.software.matmul_tf32 for e in both.estimates] == [True, False]
+
+
+def test_the_switch_is_obeyed_on_the_command_line(
+    mlp: Path, file: Path, capsys: pytest.CaptureFixture[str]
+):
+    call = ("estimate", mlp, "--device", A100, "--batch", 8)
+    assert not run(*call)
+    assert "fused inference; TF32 matmul on, TF32 convolution on" in capsys.readouterr().out
+    assert not run(*call, "--no-tf32")
+    assert "TF32 matmul off, TF32 convolution off (fp32 work)" in capsys.readouterr().out
+    assert not run(*call, "--runtime", "pytorch", "--tf32")
+    assert "TF32 matmul on, TF32 convolution on (fp32 work)" in capsys.readouterr().out
+    compared = []
+    for flags in ((), ("--tf32",), ("--no-tf32",)):
+        assert not run("compare", mlp, "--devices", A100, "--batch", 4096, "--json", "-", *flags)
+        compared.append(json.loads(capsys.readouterr().out)["devices"][0]["latency_us"])
+    assert compared[0] == compared[1] < compared[2] / 3
+
+
+def test_learned_times_are_carried_to_the_runtime_and_say_so(file: Path):
+    fused = api.estimate(str(file), device="nvidia-t4", batch=8)
+    eager = api.estimate(str(file), device="nvidia-t4", batch=8, runtime="pytorch")
+    assert any("no measured row is of TensorRT or ONNX Runtime" in w for w in fused.warnings)
+    assert not any("no measured row" in w for w in eager.warnings)

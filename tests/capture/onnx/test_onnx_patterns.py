@@ -7,7 +7,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from predictor.capture.onnx.capture import capture_onnx
+from predictor.errors import CostRuleError
 from predictor.lower.eager import lower_eager
+from predictor.lower.inference import lower_inference
 
 NODE = helper.make_node
 
@@ -204,13 +206,23 @@ def test_grouped_query_attention_has_fewer_key_heads(made):
     assert (kernel.dims["heads"], kernel.dims["kv_heads"], kernel.dims["kv_len"]) == (8, 2, 64)
 
 
-def test_unknown_operators_are_opaque_and_listed(made):
+def test_unknown_operators_are_refused_by_name_or_opaque_and_listed(made):
     nodes = [NODE("Magic", ["x"], ["m"], domain="my.ops"), NODE("Relu", ["m"], ["y"])]
     model = made(nodes, {"x": [4, 16]}, ["y"], domains={"my.ops": 1})
     model.graph.value_info.append(helper.make_tensor_value_info("m", TensorProto.FLOAT, [4, 16]))
     graph = capture_onnx(model)
-    assert [k.op for k in lower_eager(graph).kernels] == ["opaque", "relu"]
     assert "my.ops.Magic (1)" in graph.workload.warnings[0]
+    for lower in (lower_eager, lower_inference):
+        with pytest.raises(CostRuleError, match=r"'onnx.my.ops.Magic'.*--allow-opaque"):
+            lower(graph)
+        assert [k.op for k in lower(graph, allow_opaque=True).kernels] == ["opaque", "relu"]
+
+
+def test_a_newer_operator_of_the_standard_is_no_other_case(made):
+    node = NODE("Normalizer", ["x"], ["y"], domain="ai.onnx.ml", norm="L2")
+    graph = capture_onnx(made([node], {"x": [4, 16]}, {"y": [4, 16]}, domains={"ai.onnx.ml": 3}))
+    with pytest.raises(CostRuleError, match="Normalizer"):
+        lower_eager(graph)
 
 
 @pytest.mark.parametrize(("op", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
