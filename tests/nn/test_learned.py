@@ -59,3 +59,10 @@ def test_pairs_by_device() -> None:
         A100: [["gemm", "fp16"]], T4: [["conv", "fp32"], ["gemm", "fp32"]],
     }  # fmt: skip
     assert by_device(set()) == {}
+
+
+def test_pooling_sorting_and_reductions_are_measured_each_for_itself() -> None:
+    measured = measured_of({"devices": [T4], "measured": {T4: [["reduction", "fp32"]]}})
+    assert measured.here(T4, "reduction", "fp16")
+    for other in ("pool", "pool_backward", "sort"):
+        assert not measured.here(T4, other, "fp32")
