@@ -315,3 +315,17 @@ def test_the_same_graph_gives_the_same_estimate(
         predictor.estimate(captured, device=device, checkpoint=network) for _ in range(2)
     )
     assert first.to_json() == second.to_json()
+
+
+def test_pooling_on_a_gpu_where_sums_alone_were_measured_is_transferred() -> None:
+    import torch
+
+    pooling = torch.nn.MaxPool2d(3, 2, 1)
+    found = predictor.estimate(
+        pooling, torch.empty(16, 64, 112, 112), device="nvidia-a100-sxm-80gb"
+    )
+    assert found.kernels["label"].tolist() == ["transferred"]
+    seen = predictor.estimate(pooling, torch.empty(16, 64, 112, 112), device="nvidia-rtx-3090")
+    assert seen.kernels["label"].tolist() == ["learned"]
+    reach = [e.kernels["upper_us"] / e.kernels["lower_us"] for e in (found, seen)]
+    assert reach[0][0] > reach[1][0]

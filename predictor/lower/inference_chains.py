@@ -123,7 +123,9 @@ def _written_out_rms(groups: Groups, number: int) -> None:
             break
         if name in ("mul", "div"):
             others = [s for s in node.inputs if s.storage_id != at.storage_id]
-            plain = all(s.storage_id == x.storage_id or s.numel in (1, x.shape[-1]) for s in others)
+            plain = all(
+                s.storage_id == x.storage_id or s.numel in (1, *x.shape[-1:]) for s in others
+            )
             if not plain:
                 break
         steps.append(name)

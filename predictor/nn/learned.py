@@ -21,6 +21,9 @@ Entry: TypeAlias = tuple[str, ...]
 TWIN_HALF: Mapping[str, str] = dict(zip(HALVES, reversed(HALVES), strict=True))
 CLASS_OF_TOKEN: Mapping[str, str] = {op.token: op.op_class for op in OPS.values()}
 ANY_DTYPE = ""
+APART: frozenset[str] = frozenset({"reduction"})
+"""Op classes whose tokens are unlike kernels (rows, windows, sorting): none tells of another.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +61,8 @@ def measured_of(model: Mapping[str, Any]) -> Measured:
 
 def _class_of(token: str, dtype: str) -> tuple[str, str]:
     op_class = CLASS_OF_TOKEN.get(token, "")
+    if op_class in APART:
+        return token, ANY_DTYPE
     return op_class, dtype if op_class in MATRIX_CLASSES else ANY_DTYPE
 
 

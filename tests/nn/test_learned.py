@@ -96,3 +96,10 @@ def test_what_is_assumed_of_a_tpu_is_wide_for_every_class() -> None:
     for kind, low, high in (("gpu", 0.8, 1.4), ("tpu", 0.4, 2.5)):
         lower, mid, upper = unlearned_us(table, np.ones(1), kind=kind)[0]
         assert (lower / mid, upper / mid) == pytest.approx((low, high))
+
+
+def test_pooling_sorting_and_reductions_are_measured_each_for_itself() -> None:
+    measured = measured_of({"devices": [T4], "measured": {T4: [["reduction", "fp32"]]}})
+    assert measured.here(T4, "reduction", "fp16")
+    for other in ("pool", "pool_backward", "sort"):
+        assert not measured.here(T4, other, "fp32")

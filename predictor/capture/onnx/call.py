@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+
 from predictor.capture.onnx.node import Node, ints
 from predictor.capture.onnx.tape import Tape
-from predictor.capture.onnx.values import Array, Item, Sequence_, Value
+from predictor.capture.onnx.values import Array, Item, MisfitError, Sequence_, Value
 from predictor.errors import CaptureError
 
 if TYPE_CHECKING:
@@ -80,13 +82,43 @@ class Call:
         return item.known if isinstance(item, Value) else None
 
     def known_ints(self, index: int) -> list[int] | None:
-        """The integers of an operand, where they are known."""
+        """The integers of an operand, where they are known.
+
+        Raises:
+            MisfitError: it holds what is no number.
+        """
         array = self.known(index)
-        return None if array is None else [int(v) for v in array.reshape(-1)]
+        if array is None:
+            return None
+        if not np.isfinite(array).all():
+            raise MisfitError(f"operand {index} holds what is no number; whole ones are needed")
+        return [int(v) for v in array.reshape(-1)]
 
     def attr(self, name: str, default: Any = None) -> Any:
         """An attribute, or its default."""
         return self.node.attrs.get(name, default)
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        """An attribute that is a whole number.
+
+        Raises:
+            MisfitError: it is left out and has no default, or is something else.
+        """
+        value = self.node.attrs.get(name, default)
+        if not isinstance(value, int | float) or value != value or abs(value) == float("inf"):
+            raise MisfitError(f"its attribute {name!r} is {value!r}; a whole number is needed")
+        return int(value)
+
+    def scalar(self, index: int) -> int | None:
+        """The whole number that an operand holds, None where its values are not known.
+
+        Raises:
+            MisfitError: it holds none, or more than one.
+        """
+        found = self.known_ints(index)
+        if found is not None and len(found) != 1:
+            raise MisfitError(f"operand {index} holds {len(found)} numbers; one is needed")
+        return None if found is None else found[0]
 
     def ints(self, name: str) -> list[int]:
         """An attribute that holds integers; empty when it is left out."""
@@ -113,7 +145,7 @@ class Call:
         Raises:
             CaptureError: outside the tensor.
         """
-        return self.inside(int(self.attr(name, default)), rank)
+        return self.inside(self.integer(name, default), rank)
 
     def inside(self, axis: int, rank: int) -> int:
         """An axis counted from the front.

@@ -93,7 +93,9 @@ def _captured(
         walk.scope.names[info.name] = item
         taken += _tensors(item)
     check_sizes(sizes, name, inputs)
-    walk.run(graph)
+    for result in walk.run(graph):
+        for value in _tensors(result):
+            walk.tape.realised(value)
     check_used(sizes, given, name, list(open_names(inputs)))
     lighter = None
     if walk.branches and not lightest:

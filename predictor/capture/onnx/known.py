@@ -102,7 +102,7 @@ def _power(call: Call, x: list[Array]) -> Results:
 
 
 def _cast(call: Call, x: list[Array]) -> Results:
-    name, _ = dtype_of(int(call.attr("to", 1)), call.node.title)
+    name, _ = dtype_of(call.integer("to", 1), call.node.title)
     return [x[0].astype(NUMPY[name])] if name in NUMPY else None
 
 
@@ -250,7 +250,7 @@ def _trilu(call: Call, x: list[Array]) -> Results:
 
 
 def _flatten(call: Call, x: list[Array]) -> Results:
-    axis = call.inside(int(call.attr("axis", 1)), x[0].ndim + 1)
+    axis = call.inside(call.integer("axis", 1), x[0].ndim + 1)
     return [x[0].reshape(math.prod(x[0].shape[:axis]), -1)]
 
 

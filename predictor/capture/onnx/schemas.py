@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import onnx
-from onnx import FunctionProto, TensorProto, TypeProto, defs, shape_inference
+from onnx import FunctionProto, TensorProto, TypeProto, shape_inference
 
 from predictor.capture.onnx.call import Call
+from predictor.capture.onnx.checks import schema_of
 from predictor.capture.onnx.node import value_of
 from predictor.capture.onnx.values import Sequence_, Value, dtype_of
 
@@ -19,15 +19,6 @@ _ELEMENTS = {
     "bool": TensorProto.BOOL, "complex64": TensorProto.COMPLEX64,
     "complex128": TensorProto.COMPLEX128, "fp8": TensorProto.FLOAT8E4M3FN,
 }  # fmt: skip
-
-
-@lru_cache(maxsize=1024)
-def schema_of(op: str, version: int, domain: str) -> defs.OpSchema | None:
-    """The schema of an operator as of a version, None where there is none."""
-    try:
-        return defs.get_schema(op, version, domain)
-    except defs.SchemaError:
-        return None
 
 
 def _type_of(value: Value) -> TypeProto:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from predictor.capture.onnx.values import (
+    MisfitError,
     Value,
     contiguous_strides,
     dense_like,
@@ -208,7 +209,13 @@ class Tape:
         return self.view(op, value, shape, tuple([value.strides[i] for i in order]))
 
     def transposed(self, value: Value) -> Value:
-        """The last two axes swapped: a view."""
+        """The last two axes swapped: a view.
+
+        Raises:
+            MisfitError: it has fewer than two.
+        """
+        if len(value.shape) < 2:
+            raise MisfitError(f"a tensor of shape {list(value.shape)} cannot be transposed")
         order = list(range(len(value.shape)))
         order[-1], order[-2] = order[-2], order[-1]
         op = "aten.t" if len(order) == 2 else "aten.transpose"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -40,6 +40,37 @@ NUMPY: Mapping[str, Any] = {
 FLOATING: frozenset[str] = frozenset({"fp64", "fp32", "fp16", "bf16", "fp8", "fp4"})
 
 
+class MisfitError(CaptureError):
+    """A rule asks a tensor for more than it has: the operator is given one that does not fit."""
+
+
+class Shape(tuple[int, ...]):
+    """Sizes of a tensor of the model; what is not there is a fault of the file."""
+
+    __slots__ = ()
+
+    def __getitem__(self, at: Any) -> Any:
+        """A size, or some of them.
+
+        Raises:
+            MisfitError: the tensor has no such axis.
+        """
+        try:
+            return tuple.__getitem__(self, at)
+        except IndexError:
+            raise MisfitError(f"a tensor of shape {list(self)} has no axis {at}") from None
+
+    def of_rank(self, rank: int) -> tuple[int, ...]:
+        """All sizes of a tensor that must have so many axes.
+
+        Raises:
+            MisfitError: it has more or fewer.
+        """
+        if len(self) != rank:
+            raise MisfitError(f"a tensor of shape {list(self)}, where one of {rank} axes is needed")
+        return self
+
+
 @dataclass(slots=True, eq=False)
 class Value:
     """A tensor of the model."""
@@ -56,11 +87,11 @@ class Value:
     """The quantised tensor behind a dequantised one."""
     pending: bool = False
     """Whether its dequantisation is still to be recorded, should something need it."""
+    shape: Shape = field(init=False)
+    """Sizes, of `spec`."""
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Sizes."""
-        return self.spec.shape
+    def __post_init__(self) -> None:
+        self.shape = Shape(self.spec.shape)
 
     @property
     def dtype(self) -> str:

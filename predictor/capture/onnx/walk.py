@@ -11,10 +11,11 @@ from onnx import FunctionProto, GraphProto, TensorProto
 
 from predictor.capture.onnx import known, schemas
 from predictor.capture.onnx.call import Call, UnknownValuesError
+from predictor.capture.onnx.checks import check_operators
 from predictor.capture.onnx.dims import Sizes, declared_shape
 from predictor.capture.onnx.node import Attributes, Node, read_nodes, statistics_of, value_of
 from predictor.capture.onnx.patterns.recognise import recognise
-from predictor.capture.onnx.reading import first_line, opsets, shape_of, values_of
+from predictor.capture.onnx.reading import opsets, shape_of, values_of
 from predictor.capture.onnx.rules.table import HOST, NARROW, RULES
 from predictor.capture.onnx.rules.training import PHASE_OF
 from predictor.capture.onnx.scope import Scope, module_of
@@ -24,6 +25,7 @@ from predictor.capture.onnx.values import (
     KNOWN_LIMIT,
     Array,
     Item,
+    MisfitError,
     Value,
     dtype_of,
     numel_of,
@@ -163,7 +165,9 @@ class Walk:
         found = self._read.get(id(body))
         if found is not None and not given:
             return found[1]
-        nodes = recognise(read_nodes(body.node, given), results, self.lookup)
+        read = read_nodes(body.node, given)
+        check_operators(read, self.scope.versions)
+        nodes = recognise(read, results, self.lookup)
         if not given:
             self._read[id(body)] = (body, nodes)
         return nodes
@@ -216,10 +220,9 @@ class Walk:
         call = Call(node, items, self.version(node.domain), self)
         try:
             results = self.results(call)
-        except MISFITS as error:
+        except MisfitError as error:
             raise CaptureError(
-                f"{node.title}: its operands or attributes do not fit "
-                f"({type(error).__name__}: {first_line(error)})"
+                f"{node.title}: its operands or attributes do not fit ({error})"
             ) from error
         for name, item in zip(node.outputs, results, strict=False):
             if name:
@@ -364,10 +367,6 @@ class Walk:
         self.notes[text] = None
 
 
-MISFITS = (
-    ValueError, IndexError, TypeError, OverflowError, ZeroDivisionError, KeyError, AttributeError,
-)  # fmt: skip
-"""What a rule meets in a file whose operands or attributes are not what its operator takes."""
 _NAMES: Mapping[str, str] = {
     "float64": "fp64", "float32": "fp32", "float16": "fp16", "int64": "int64", "int32": "int32",
     "int16": "int16", "int8": "int8", "uint8": "uint8", "bool": "bool", "uint16": "int16",
@@ -385,7 +384,7 @@ def _kept(call: Call, array: Array) -> str | None:
     """Dtype of a worked-out result where NumPy has none (bf16 is worked out in fp32)."""
     first = next((i for i in call.items if isinstance(i, Value)), None)
     if array.dtype.name == "float32" and call.node.op == "Cast":
-        return dtype_of(int(call.attr("to", 1)), call.node.title)[0]
+        return dtype_of(call.integer("to", 1), call.node.title)[0]
     if array.dtype.name == "float32" and first is not None and first.dtype == "bf16":
         return "bf16"
     return None

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from predictor.capture.onnx.capture import capture_onnx
+from predictor.capture.onnx.rules.table import RULES
 from predictor.cli import main
 from predictor.errors import CaptureError, PredictorError
 from predictor.lower.inference import lower_inference
@@ -99,6 +100,41 @@ HOSTILE = {
         [NODE("MaxPool", ["x"], ["y"], kernel_shape=[2, 2], strides=[0, 0])], [("x", [1, 4, 8, 8])]
     ),
     "no graph": onnx.ModelProto,
+    "sum of one": lambda: _model([NODE("Add", ["x"], ["y"])]),
+    "sum of three": lambda: _model([NODE("Add", ["x", "x", "x"], ["y"])]),
+    "softmax of nothing": lambda: _model([NODE("Softmax", [], ["y"])]),
+    "activation of nothing": lambda: _model(
+        [NODE("Sigmoid", [], ["s"]), NODE("Mul", ["x", "s"], ["y"])]
+    ),
+    "mean of nothing": lambda: _model([NODE("Mean", ["", ""], ["y"])]),
+    "operand left out": lambda: _model([NODE("MatMul", ["x", ""], ["y"])]),
+    "list for a number": lambda: _model([NODE("Softmax", ["x"], ["y"], axis=[0])]),
+    "text for a number": lambda: _model([NODE("Cast", ["x"], ["y"], to="float")]),
+    "number for a tensor": lambda: _model([NODE("ConstantOfShape", ["x"], ["y"], value=1)]),
+    "sizes of another rank": lambda: _model(
+        [NODE("Resize", ["x", "", "", "s"], ["y"])], [("x", [1, 1, 4, 4])], [_ints("s", [8, 8])]
+    ),
+    "scores of another rank": lambda: _model(
+        [NODE("NonMaxSuppression", ["b", "x"], ["y"])], [("b", [1, 8, 4]), ("x", [8])]
+    ),
+    "norm of a scalar": lambda: _model(
+        [NODE("InstanceNormalization", ["x", "w", "w"], ["y"])], [("x", []), ("w", [4])]
+    ),
+    "attention of a vector": lambda: _model(
+        [NODE("Attention", ["x", "w"], ["y"], domain="com.microsoft", num_heads=1)],
+        [("x", [4]), ("w", [4, 12])], domains=["com.microsoft"],
+    ),
+    "transposed vector": lambda: _model(
+        [NODE("FusedGemm", ["x", "x"], ["y"], domain="com.microsoft", transA=1)],
+        domains=["com.microsoft"],
+    ),
+    "heads in words": lambda: _model(
+        [NODE("Attention", ["x", "w"], ["y"], domain="com.microsoft", num_heads="two")],
+        [("x", [1, 4, 4]), ("w", [4, 12])], domains=["com.microsoft"],
+    ),
+    "convolution of no channels": lambda: _model(
+        [NODE("Conv", ["x", "w"], ["y"])], [("x", [1, 0, 8, 8]), ("w", [4, 0, 3, 3])]
+    ),
 }  # fmt: skip
 
 
@@ -107,6 +143,18 @@ def test_hostile_models_are_refused(kind: str):
     with pytest.raises(CaptureError) as told:
         lower_inference(capture_onnx(HOSTILE[kind]()))
     assert len(str(told.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError, IndexError, TypeError, KeyError, AttributeError, ZeroDivisionError]
+)
+def test_a_fault_of_a_rule_is_no_refusal(error: type[Exception], monkeypatch: pytest.MonkeyPatch):
+    def wrong(call):
+        raise error("a fault of this library")
+
+    monkeypatch.setitem(RULES, ("", "Relu"), wrong)
+    with pytest.raises(error, match="a fault of this library"):
+        capture_onnx(_model([NODE("Relu", ["x"], ["y"])]))
 
 
 def test_an_unknown_set_version_is_refused():
@@ -127,6 +175,66 @@ def test_a_truncated_file_is_told_without_a_traceback(
         main(["estimate", str(path), "--device", "nvidia-t4"])
     assert left.value.code not in (0, None)
     assert "Traceback" not in capsys.readouterr().err
+
+
+def _left_out(model: onnx.ModelProto, node: onnx.NodeProto, at: int) -> None:
+    if node.input:
+        del node.input[at % len(node.input)]
+
+
+def _emptied(model: onnx.ModelProto, node: onnx.NodeProto, at: int) -> None:
+    if node.input:
+        node.input[at % len(node.input)] = ""
+
+
+def _swapped(model: onnx.ModelProto, node: onnx.NodeProto, at: int) -> None:
+    if node.input:
+        a, b = at % len(node.input), (at // 7) % len(node.input)
+        node.input[a], node.input[b] = node.input[b], node.input[a]
+
+
+def _of_another_kind(model: onnx.ModelProto, node: onnx.NodeProto, at: int) -> None:
+    values: list[object] = [-1, 0, 7, 2**40, [0], [1, 2, 3, 4, 5], 1.5, "x"]
+    if node.attribute:
+        old = node.attribute[at % len(node.attribute)]
+        new = helper.make_attribute(old.name, values[at % len(values)])
+        node.attribute.remove(old)
+        node.attribute.append(new)
+
+
+def _of_another_rank(model: onnx.ModelProto, node: onnx.NodeProto, at: int) -> None:
+    if model.graph.input:
+        info = model.graph.input[at % len(model.graph.input)].type
+        if info.HasField("tensor_type") and info.tensor_type.HasField("shape"):
+            sizes = info.tensor_type.shape.dim
+            if at % 3 == 0 or not sizes:
+                sizes.add().dim_value = at % 4
+            elif at % 3 == 1:
+                del sizes[at % len(sizes)]
+            else:
+                sizes[at % len(sizes)].dim_value = at % 5
+
+
+CHANGES = (_left_out, _emptied, _swapped, _of_another_kind, _of_another_rank)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(
+    seed=st.sampled_from(SEEDS),
+    changes=st.lists(
+        st.tuples(st.sampled_from(CHANGES), st.integers(0, 999), st.integers(0, 999)),
+        min_size=1, max_size=3,
+    ),
+)  # fmt: skip
+def test_graphs_that_do_not_fit_together_are_captured_or_refused(seed: bytes, changes):
+    model = onnx.ModelProto.FromString(seed)
+    for change, which, at in changes:
+        if model.graph.node:
+            change(model, model.graph.node[which % len(model.graph.node)], at)
+    try:
+        lower_inference(capture_onnx(model), allow_opaque=True)
+    except PredictorError as error:
+        assert str(error)
 
 
 EDIT = st.tuples(

@@ -11,7 +11,7 @@ from dataclasses import replace
 from predictor.capture.onnx.call import Call, Rule
 from predictor.capture.onnx.rules.contrib_attention import ATTENTION
 from predictor.capture.onnx.rules.matrix import convolution, product
-from predictor.capture.onnx.rules.norms import normalised, softmax
+from predictor.capture.onnx.rules.norms import normalised
 from predictor.capture.onnx.rules.pointwise import elementwise, unary
 from predictor.capture.onnx.rules.quantised import dequantize, quantize
 from predictor.capture.onnx.values import FLOATING, Item, Value
@@ -109,7 +109,7 @@ def matmul_nbits(call: Call) -> list[Item]:
     The arithmetic is that of the activations' dtype; the weights are read in their own bits.
     """
     x, packed, scales = call.value(0), call.value(1), call.value(2)
-    k, n = int(call.attr("K", x.shape[-1])), int(call.attr("N", packed.shape[0]))
+    k, n = call.integer("K", x.shape[-1]), call.integer("N", packed.shape[0])
     if not x.shape or x.shape[-1] != k or n < 1:
         raise call.wrong(f"input {list(x.shape)}, K {k}, N {n}")
     weight = call.tape.seen_as(packed, (k, n), (1, k))
@@ -126,10 +126,11 @@ def matmul_nbits(call: Call) -> list[Item]:
 def dynamic_matmul(call: Call) -> list[Item]:
     """`DynamicQuantizeMatMul`, `MatMulIntegerToFloat`: an integer product, back in floats."""
     x, weight = call.value(0), call.value(1)
+    bias_at = 4 if call.node.op == "DynamicQuantizeMatMul" else 6
     if x.dtype in FLOATING:
         call.tape.call("aten.aminmax", (x,), [((), x.dtype), ((), x.dtype)])
         x = call.tape.one("aten.quantize_per_tensor", (x,), x.shape, "uint8")
-    return [product(call, x, weight, "fp32")]
+    return [product(call, x, weight, "fp32", call.get(bias_at))]
 
 
 def qlinear(op: str) -> Rule:
@@ -164,7 +165,7 @@ def qlinear_concat(call: Call) -> list[Item]:
 def group_norm(call: Call) -> list[Item]:
     """`GroupNorm`: channels last, with an activation."""
     x = call.value(0)
-    stat = (x.shape[0], int(call.attr("groups", 1)))
+    stat = (x.shape[0], call.integer("groups", 1))
     results = [(x.shape, x.dtype), (stat, "fp32"), (stat, "fp32")]
     attrs = {"group": stat[1]}
     out = call.tape.call("aten.native_group_norm", call.values()[:3], results, attrs)[0]
@@ -177,6 +178,12 @@ def bias_add(call: Call) -> list[Item]:
     """`BiasAdd`: result, bias and the branch around it."""
     out = elementwise(call, "add", call.values()[:2], call.value(0).dtype)
     return [elementwise(call, "add", (out, call.value(2)), out.dtype)] if call.has(2) else [out]
+
+
+def biased_softmax(call: Call) -> list[Item]:
+    """`BiasSoftmax`: one call that reads what is added first."""
+    x = call.value(0)
+    return [call.tape.one("aten._softmax", call.values()[:2], x.shape, x.dtype, {"dim": -1})]
 
 
 def gate(call: Call) -> list[Item]:
@@ -195,7 +202,7 @@ _RULES: Mapping[str, Rule] = {
     "SkipLayerNormalization": skip_norm("aten.native_layer_norm"),
     "SkipSimplifiedLayerNormalization": skip_norm("aten._fused_rms_norm"),
     "SimplifiedLayerNormalization": simplified_norm, "EmbedLayerNormalization": embed_norm,
-    "GroupNorm": group_norm, "BiasSoftmax": softmax("_softmax"),
+    "GroupNorm": group_norm, "BiasSoftmax": biased_softmax,
     "MatMulNBits": matmul_nbits, "MatMulBnb4": matmul_nbits,
     "DynamicQuantizeMatMul": dynamic_matmul, "MatMulIntegerToFloat": dynamic_matmul,
     "QuantizeLinear": quantize, "DequantizeLinear": dequantize,

@@ -141,7 +141,7 @@ def scan(call: Call) -> list[Item]:
     lead = 0
     if call.version < 9:  # version 8: sequence lengths first, and a batch axis
         operands, lead = operands[1:], 1
-    inputs = int(call.attr("num_scan_inputs", 0))
+    inputs = call.integer("num_scan_inputs", 0)
     if not 0 < inputs <= len(operands):
         raise call.wrong(f"{inputs} operands to scan of {len(operands)}")
     states, whole = operands[:-inputs], operands[-inputs:]

@@ -113,8 +113,8 @@ def convolution(call: Call, x: Value, weight: Value, bias: Value | None, dtype: 
     axes = len(x.shape) - 2
     if axes < 1 or len(weight.shape) != axes + 2:
         raise call.wrong(f"input {list(x.shape)} and weight {list(weight.shape)}")
-    groups = int(call.attr("group", 1))
-    if groups < 1 or x.shape[1] != weight.shape[1] * groups:
+    groups = call.integer("group", 1)
+    if groups < 1 or x.shape[1] < 1 or x.shape[1] != weight.shape[1] * groups:
         raise call.wrong(
             f"{x.shape[1]} input channels, {groups} groups and weight {list(weight.shape)}"
         )
@@ -143,10 +143,12 @@ def conv_transpose(call: Call) -> list[Item]:
     axes = len(x.shape) - 2
     if axes < 1 or len(weight.shape) != axes + 2 or x.shape[1] != weight.shape[0]:
         raise call.wrong(f"input {list(x.shape)} and weight {list(weight.shape)}")
-    groups = int(call.attr("group", 1))
+    groups = call.integer("group", 1)
     window = window_of(call, x.shape[2:], weight.shape[2:])
     extra = call.ints("output_padding") or [0] * axes
     given = call.ints("output_shape")[-axes:]
+    if len(extra) != axes or len(given) not in (0, axes):
+        raise call.wrong(f"output_padding {extra}, output_shape {given} for {axes} axes")
     automatic = call.attr("auto_pad", "NOTSET").startswith("SAME")
     out: list[int] = []
     for i in range(axes):
@@ -188,14 +190,14 @@ def heads_of(call: Call, x: Value, heads: int) -> Value:
     """`[batch, length, hidden]` as `[batch, heads, length, size]`, a view where it can be."""
     if heads < 1 or len(x.shape) != 3 or x.shape[2] % heads:
         raise call.wrong(f"{heads} heads of a tensor of shape {list(x.shape)}")
-    batch, length, hidden = x.shape
+    batch, length, hidden = x.shape.of_rank(3)
     split = call.tape.reshape(x, (batch, length, heads, hidden // heads))
     return call.tape.permute(split, (0, 2, 1, 3))
 
 
 def merged(call: Call, x: Value) -> Value:
     """`[batch, heads, length, size]` back as `[batch, length, hidden]`."""
-    batch, heads, length, size = x.shape
+    batch, heads, length, size = x.shape.of_rank(4)
     return call.tape.reshape(call.tape.permute(x, (0, 2, 1, 3)), (batch, length, heads * size))
 
 
@@ -204,8 +206,8 @@ def attention(call: Call) -> list[Item]:
     query, key, value = call.value(0), call.value(1), call.value(2)
     flat = len(query.shape) == 3
     if flat:
-        heads = int(call.attr("q_num_heads", 1))
-        kv_heads = int(call.attr("kv_num_heads", heads))
+        heads = call.integer("q_num_heads", 1)
+        kv_heads = call.integer("kv_num_heads", heads)
         query = heads_of(call, query, heads)
         key, value = heads_of(call, key, kv_heads), heads_of(call, value, kv_heads)
     if call.has(4) and call.has(5):

@@ -35,7 +35,7 @@ def gather_elements(call: Call) -> list[Item]:
 def gather_nd(call: Call) -> list[Item]:
     """`GatherND`: the last axis of the index counts into the tensor."""
     table, index = call.value(0), call.value(1)
-    lead = int(call.attr("batch_dims", 0))
+    lead = call.integer("batch_dims", 0)
     depth = index.shape[-1] if index.shape else 0
     shape = (*index.shape[:-1], *table.shape[lead + depth :])
     return [call.tape.one("aten.index", (table, index), shape, table.dtype)]
@@ -115,6 +115,7 @@ def resize(call: Call) -> list[Item]:
     """`Resize` and `Upsample`: sizes given, or by scales."""
     x = call.value(0)
     shape = _resized(call, x)
+    x.shape.of_rank(len(shape))
     if shape == x.shape:
         return [x]
     mode = call.attr("mode", "nearest")
@@ -173,10 +174,10 @@ def _resized(call: Call, x: Value) -> tuple[int, ...]:
 def depth_to_space(call: Call) -> list[Item]:
     """`DepthToSpace` and its inverse."""
     x = call.value(0)
-    block = int(call.attr("blocksize", 1))
+    block = call.integer("blocksize", 1)
     if len(x.shape) != 4 or block < 1:
         raise call.wrong(f"blocks of {block} of {list(x.shape)}")
-    n, c, h, w = x.shape
+    n, c, h, w = x.shape.of_rank(4)
     if call.node.op == "DepthToSpace":
         shape, op = (n, c // block**2, h * block, w * block), "pixel_shuffle"
     else:
@@ -190,7 +191,7 @@ def one_hot(call: Call) -> list[Item]:
     depth = call.known_ints(1)
     if not depth:
         raise call.unknown("how many classes it has")
-    axis = call.inside(int(call.attr("axis", -1)), len(index.shape) + 1)
+    axis = call.inside(call.integer("axis", -1), len(index.shape) + 1)
     shape = (*index.shape[:axis], depth[0], *index.shape[axis:])
     zeros = call.tape.one("aten.full", (), shape, choices.dtype)
     return [call.tape.one("aten.scatter_", (zeros, index), shape, choices.dtype)]
@@ -258,7 +259,7 @@ def suppression(call: Call) -> list[Item]:
     """`NonMaxSuppression`: sorts the scores and compares boxes pairwise."""
     boxes, scores = call.value(0), call.value(1)
     most = call.known_ints(2)
-    batch, classes, count = scores.shape
+    batch, classes, count = scores.shape.of_rank(3)
     picked = min(count, most[0]) if most else count
     rows = as_many_as_can_be(call, batch * classes * picked, "how many boxes stay")
     order = call.tape.one("aten.sort", (scores,), scores.shape, "int64", {"dim": -1})
@@ -289,7 +290,7 @@ def fourier(call: Call) -> list[Item]:
     """`DFT`: complex numbers as a last axis of two."""
     x = call.value(0)
     rank = len(x.shape)
-    axis = int(call.attr("axis", 1)) if call.version < 20 else (call.known_ints(2) or [-2])[0]
+    axis = call.integer("axis", 1) if call.version < 20 else (call.known_ints(2) or [-2])[0]
     axis = call.inside(axis, rank)
     length = (call.known_ints(1) or [x.shape[axis]])[0] if call.has(1) else x.shape[axis]
     shape = [*x.shape[:-1], 2]

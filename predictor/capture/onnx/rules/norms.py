@@ -59,7 +59,7 @@ def rms_norm(call: Call) -> list[Item]:
 def group_norm(call: Call) -> list[Item]:
     """`GroupNormalization`."""
     x = call.tape.contiguous(call.value(0))
-    groups = int(call.attr("num_groups", call.attr("groups", 1)))
+    groups = call.integer("num_groups", call.attr("groups", 1))
     stat = (x.shape[0], groups)
     results = [(x.shape, x.dtype), (stat, "fp32"), (stat, "fp32")]
     attrs = {"group": groups, "eps": call.attr("epsilon", 1e-5)}
@@ -159,7 +159,7 @@ def top_k(call: Call) -> list[Item]:
     """`TopK`: values and positions."""
     x = call.value(0)
     axis = call.axis(len(x.shape), -1)
-    count = [int(call.attr("k"))] if "k" in call.node.attrs else call.known_ints(1)
+    count = [call.integer("k")] if "k" in call.node.attrs else call.known_ints(1)
     if not count:
         raise call.unknown("how many it picks")
     shape = tuple(count[0] if i == axis else s for i, s in enumerate(x.shape))

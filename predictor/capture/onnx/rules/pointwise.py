@@ -72,7 +72,7 @@ def _aligned(call: Call, a: Value, b: Value) -> Value:
     """The second operand with trailing axes: before opset 7 an axis said where it starts."""
     if call.version >= 7 or len(b.shape) >= len(a.shape) or not b.shape:
         return b
-    at = int(call.attr("axis", 1 if call.node.op == "PRelu" else len(a.shape) - len(b.shape)))
+    at = call.integer("axis", 1 if call.node.op == "PRelu" else len(a.shape) - len(b.shape))
     behind = len(a.shape) - len(b.shape) - call.inside(at, len(a.shape))
     return call.tape.reshape(b, (*b.shape, *(1 for _ in range(behind)))) if behind > 0 else b
 
@@ -81,7 +81,7 @@ def chained(op: str) -> Rule:
     """Any number of operands, two at a time."""
 
     def run(call: Call) -> list[Item]:
-        operands = call.values()
+        operands = [call.value(0), *call.values(1)]
         out = operands[0]
         for other in operands[1:]:
             out = elementwise(call, op, (out, other), out.dtype)
@@ -104,7 +104,7 @@ def cast(call: Call) -> list[Item]:
     if call.node.op == "CastLike":
         dtype = call.value(1).dtype
     else:
-        dtype, _ = dtype_of(int(call.attr("to", 1)), call.node.title)
+        dtype, _ = dtype_of(call.integer("to", 1), call.node.title)
     if dtype == x.dtype:
         return [x]
     strides = common_strides((x,), x.shape)

@@ -16,7 +16,7 @@ def quantize(call: Call) -> list[Item]:
     if call.has(2):
         dtype = call.value(2).dtype
     elif call.attr("output_dtype", 0):
-        dtype = dtype_of(int(call.attr("output_dtype")), call.node.title)[0]
+        dtype = dtype_of(call.integer("output_dtype"), call.node.title)[0]
     out = call.tape.one("aten.quantize_per_tensor", (x,), x.shape, dtype)
     return [out]
 
@@ -24,8 +24,8 @@ def quantize(call: Call) -> list[Item]:
 def dequantize(call: Call) -> list[Item]:
     """`DequantizeLinear`: recorded only where nothing takes the integers themselves."""
     x, scale = call.value(0), call.value(1)
-    given = call.attr("output_dtype", 0)
-    dtype = dtype_of(int(given), call.node.title)[0] if given else scale.dtype
+    given = call.integer("output_dtype", 0)
+    dtype = dtype_of(given, call.node.title)[0] if given else scale.dtype
     out = call.tape.fresh(x.shape, dtype if dtype in FLOATING else "fp32")
     out.narrow, out.pending, out.constant, out.node = x, True, x.constant, x.node
     return [out]

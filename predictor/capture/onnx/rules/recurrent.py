@@ -15,7 +15,7 @@ def recurrent(mode: str, gates: int) -> Rule:
         x, weight, states = call.value(0), call.value(1), call.value(2)
         if len(x.shape) != 3 or len(weight.shape) != 3:
             raise call.wrong(f"input {list(x.shape)} and weight {list(weight.shape)}")
-        hidden = int(call.attr("hidden_size", states.shape[-1]))
+        hidden = call.integer("hidden_size", states.shape[-1])
         batch_first = bool(call.attr("layout", 0))
         steps, batch = x.shape[1::-1] if batch_first else x.shape[:2]
         directions = weight.shape[0]

@@ -68,7 +68,7 @@ def joined(call: Call) -> list[Item]:
             raise call.unknown("what it joins")
         return [call.tape.fresh(*declared)]
     if call.attr("new_axis", 0):
-        where = call.inside(int(call.attr("axis", 0)), len(parts[0].shape) + 1)
+        where = call.inside(call.integer("axis", 0), len(parts[0].shape) + 1)
         shape = (*parts[0].shape[:where], len(parts), *parts[0].shape[where:])
         return [call.tape.one("aten.stack", parts, shape, parts[0].dtype)]
     axis = call.axis(len(parts[0].shape))

@@ -53,7 +53,7 @@ def resolved(call: Call, x: Value, wanted: Sequence[int]) -> tuple[int, ...]:
 def flatten(call: Call) -> list[Item]:
     """`Flatten`: a matrix."""
     x = call.value(0)
-    axis = int(call.attr("axis", 1))
+    axis = call.integer("axis", 1)
     axis = axis + len(x.shape) if axis < 0 else axis
     return [call.tape.reshape(x, (numel_of(x.shape[:axis]), numel_of(x.shape[axis:])))]
 
@@ -266,7 +266,7 @@ def _made(call: Call) -> tuple[list[int], str]:
     elif op == "EyeLike":
         return list(call.value(0).shape), dtype if given else call.value(0).dtype
     elif op == "Multinomial":
-        count = int(call.attr("sample_size", 1))
+        count = call.integer("sample_size", 1)
         return [call.value(0).shape[0], count], dtype if given else "int32"
     elif op in ("HannWindow", "HammingWindow", "BlackmanWindow"):
         wanted = call.known_ints(0)

@@ -122,9 +122,9 @@ def over_regions(call: Call) -> list[Item]:
     if call.node.op == "MaxRoiPool":
         height, width = call.ints("pooled_shape")
     else:
-        height, width = int(call.attr("output_height", 1)), int(call.attr("output_width", 1))
+        height, width = call.integer("output_height", 1), call.integer("output_width", 1)
     shape = (regions.shape[0], x.shape[1], height, width)
-    ratio = max(1, int(call.attr("sampling_ratio", 0)) or 2)
+    ratio = max(1, call.integer("sampling_ratio", 0) or 2)
     attrs = {"kernel_size": [ratio, ratio]}
     return [call.tape.one("aten.avg_pool2d", call.values(), shape, x.dtype, attrs)]
 
@@ -134,7 +134,7 @@ def local_response(call: Call) -> list[Item]:
     x = call.value(0)
     tape, shape, dtype = call.tape, x.shape, x.dtype
     square = tape.one("aten.mul", (x, x), shape, dtype)
-    size = int(call.attr("size", 1))
+    size = call.integer("size", 1)
     sums = tape.one("aten.avg_pool3d", (square,), shape, dtype, {"kernel_size": [size, 1, 1]})
     scaled = tape.one("aten.add", (tape.one("aten.mul", (sums,), shape, dtype),), shape, dtype)
     power = tape.one("aten.pow", (scaled,), shape, dtype)
