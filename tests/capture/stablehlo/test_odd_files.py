@@ -129,7 +129,7 @@ def test_a_lowered_program_has_decided(option):
 
 
 def test_missing_files_and_extras(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    with pytest.raises(UnknownTargetError, match="no file .nowhere.mlir."):
+    with pytest.raises(UnknownTargetError, match=r"no file .nowhere\.mlir."):
         predictor.capture("nowhere.mlir")
     file = tmp_path / "program.mlir"
     file.write_text(_main(f"%0 = {ADD}\nreturn %0 : tensor<4xf32>"))
