@@ -69,6 +69,7 @@ def contradictions(device: Device, *, given: frozenset[str], inherited: bool) ->
         *_ridge_points(device, given),
         *_peaks_and_units(device, given, inherited=inherited),
         *_unsupported_peaks(device),
+        *_orders(device, given),
     ]
 
 
@@ -129,6 +130,25 @@ def _faster_16bit(device: Device) -> str:
     """The field behind the 16-bit rate: MI100 runs bf16, Gaudi3 fp16 at a lower rate."""
     fp16, bf16 = device.peak_fp16_tflops or 0.0, device.peak_bf16_tflops or 0.0
     return "peak_bf16_tflops" if bf16 > fp16 else "peak_fp16_tflops"
+
+
+def _orders(device: Device, given: frozenset[str]) -> list[str]:
+    """Facts of which one is never above the other, on any device of the catalogue."""
+    found = []
+    for small, large in _NEVER_ABOVE:
+        low, high = getattr(device, small), getattr(device, large)
+        if low is not None and high is not None and low > high and given & {small, large}:
+            found.append(
+                f"{small} = {low:g} is above {large} = {high:g}: they may be swapped, or one of "
+                "them in another unit"
+            )
+    return found
+
+
+_NEVER_ABOVE = (
+    ("memory_reported_gib", "memory_gib"), ("clock_base_mhz", "clock_boost_mhz"),
+    ("peak_fp32_tflops", "peak_fp16_tflops"), ("peak_fp32_tflops", "peak_bf16_tflops"),
+)  # fmt: skip
 
 
 def _unsupported_peaks(device: Device) -> list[str]:

@@ -52,7 +52,7 @@ FIELDS: Mapping[str, FieldSpec] = {
     "year": _number("year of launch", None, 2000, 2100, whole=True),
     "process_nm": _number("process node", "nm", 0.5, 200),
     "unit_kind": _text("what a unit is: SM, CU, Xe-core, TensorCore, MME, core"),
-    "units": _number("enabled units", None, 1, 10_000),
+    "units": _number("enabled units", None, 1, 10_000, whole=True),
     "fp32_flop_per_clk_unit": _number("2 x fp32 lanes of a unit", "FLOP/clk", 1, 100_000),
     "matrix16_flop_per_clk_unit": _number(
         "dense 16-bit matrix rate of a unit, fp32 accumulate", "FLOP/clk", 16, 10_000_000

@@ -127,7 +127,7 @@ def test_missing_id_and_missing_peak(load):
         ("memory_gib", "81920", "(looks like MiB: write 80)"),
         ("l2_mib", "51200", "(looks like KiB: write 50)"),
         ("tdp_w", "0.7", "(looks like kW: write 700)"),
-        ("units", "0", "units = 0: must be a number from 1 to 10000"),
+        ("units", "0", "units = 0: must be a whole number from 1 to 10000"),
         ("year", "24", "must be a whole number from 2000 to 2100"),
         ("memory_bw_gbps", "nan", "from 10 to 20000"),
         ("memory_bw_gbps", "inf", "from 10 to 20000"),
@@ -135,7 +135,7 @@ def test_missing_id_and_missing_peak(load):
         # wrong types
         ("memory_bw_gbps", '"900"', "must be a number"),
         ("memory_bw_gbps", "true", "must be a number"),
-        ("units", "[80]", "must be a number"),
+        ("units", "[80]", "must be a whole number"),
         ("year", "2024.0", "must be a whole number"),
         ("kind", '"fpga"', "kind = 'fpga'"),
         ("scope", '"package"', "scope = 'package'"),
@@ -182,6 +182,8 @@ def test_all_faults_are_reported_at_once(load):
         ({"peak_fp32_tflops": "0.4", "memory_bw_gbps": "900"}, "is the peak in PFLOPS"),
         ({"fp32_flop_per_clk_unit": "128", "clock_boost_mhz": "150"}, "makes 1.536 TFLOPS"),
         ({"peak_bf16_tflops": "60", "unsupported_dtypes": '["bf16"]'}, "lists bf16"),
+        ({"memory_gib": 48, "memory_reported_gib": 60}, "memory_reported_gib = 60 is above"),
+        ({"peak_fp32_tflops": 60, "peak_fp16_tflops": 24, "units": 240}, "peak_fp32_tflops = 60 is"),
     ],
 )  # fmt: skip
 def test_contradictions(load, extra, says):
