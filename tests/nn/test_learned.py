@@ -40,13 +40,6 @@ def test_measured_is_by_device_and_class_and_by_dtype_where_it_decides_the_units
     assert not measured.here(A100, "gemm", "fp16")  # measured, but not that
 
 
-def test_pooling_sorting_and_reductions_are_measured_each_for_itself() -> None:
-    measured = measured_of({"devices": [T4], "measured": {T4: [["reduction", "fp32"]]}})
-    assert measured.here(T4, "reduction", "fp16")
-    for other in ("pool", "pool_backward", "sort"):
-        assert not measured.here(T4, other, "fp32")
-
-
 def test_a_twin_of_a_known_device_counts_as_the_device() -> None:
     measured = measured_of({"devices": [A100, A100_TWIN], "measured": {A100: [["conv", "fp32"]]}})
     assert measured.here(A100_TWIN, "conv", "fp32")
@@ -66,3 +59,10 @@ def test_pairs_by_device() -> None:
         A100: [["gemm", "fp16"]], T4: [["conv", "fp32"], ["gemm", "fp32"]],
     }  # fmt: skip
     assert by_device(set()) == {}
+
+
+def test_pooling_sorting_and_reductions_are_measured_each_for_itself() -> None:
+    measured = measured_of({"devices": [T4], "measured": {T4: [["reduction", "fp32"]]}})
+    assert measured.here(T4, "reduction", "fp16")
+    for other in ("pool", "pool_backward", "sort"):
+        assert not measured.here(T4, other, "fp32")
