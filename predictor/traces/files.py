@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
-import json
 import warnings
 import zlib
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from predictor.errors import DataError
+from predictor.json_object import json_object
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,12 +91,9 @@ def parse_json(content: bytes, name: str) -> dict[str, Any]:
         DataError: it is not JSON, or not an object.
     """
     try:
-        value = json.loads(content)
-    except (ValueError, RecursionError) as error:
+        return json_object(content)
+    except ValueError as error:
         raise DataError(f"{name}: not readable as JSON ({error}); {_REMEDY}") from error
-    if not isinstance(value, dict):
-        raise DataError(f"{name}: expected a JSON object, found {type(value).__name__}")
-    return value
 
 
 @dataclass(slots=True, kw_only=True)

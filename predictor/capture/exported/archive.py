@@ -6,7 +6,6 @@ they may be pickles, and unpickling runs code. `torch.export.load` unpickles the
 
 from __future__ import annotations
 
-import json
 import struct
 import zipfile
 import zlib
@@ -16,6 +15,7 @@ from typing import Any, BinaryIO
 
 from predictor.capture.refusals import no_file
 from predictor.errors import CaptureError
+from predictor.json_object import json_object
 
 LARGEST_DESCRIPTION = 128 << 20
 """Bytes of the largest description that is read (a call takes one to five thousand)."""
@@ -123,12 +123,9 @@ def _json(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> dict[st
             "of any program: pass the ExportedProgram in memory, if it really is one"
         )
     try:
-        found = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise CaptureError(f"{where} is damaged: {error}") from error
-    if not isinstance(found, dict):
-        raise CaptureError(f"{where} holds no description of a program")
-    return found
+        return json_object(data)
+    except ValueError as error:
+        raise CaptureError(f"{where} is damaged, no description of a program: {error}") from error
 
 
 def _check_directory(file: BinaryIO, name: str) -> None:

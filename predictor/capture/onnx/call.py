@@ -173,6 +173,17 @@ class Call:
         """The error for operands that do not fit."""
         return CaptureError(f"{self.node.title}: {what}")
 
+    def declared_shape(self, what: str) -> tuple[int, ...]:
+        """Shape that the file declares for the first result of a call whose values are not known.
+
+        Raises:
+            UnknownValuesError: it does not; `what` depends on values that only a run has.
+        """
+        found = self.declared()
+        if found is None:
+            raise self.unknown(what)
+        return found[0]
+
     def declared(self, index: int = 0) -> tuple[tuple[int, ...], str] | None:
         """Shape and dtype that the file declares for a result, sizes bound; None if open."""
         names = self.node.outputs

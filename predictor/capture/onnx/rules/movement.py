@@ -71,10 +71,8 @@ def pad(call: Call) -> list[Item]:
     if not pads:
         found = call.known_ints(1)
         if found is None:
-            declared = call.declared()
-            if declared is None:
-                raise call.unknown("its padding")
-            return [call.tape.one("aten.constant_pad_nd", (x,), declared[0], x.dtype)]
+            padded = call.declared_shape("its padding")
+            return [call.tape.one("aten.constant_pad_nd", (x,), padded, x.dtype)]
         pads = found
     axes = call.known_ints(3) if call.has(3) else list(range(rank))
     if axes is None or len(pads) != 2 * len(axes):
@@ -96,10 +94,8 @@ def tile(call: Call) -> list[Item]:
     x = call.value(0)
     times = call.known_ints(1)
     if times is None:
-        declared = call.declared()
-        if declared is None:
-            raise call.unknown("how often it repeats")
-        return [call.tape.one("aten.repeat", (x,), declared[0], x.dtype)]
+        repeated = call.declared_shape("how often it repeats")
+        return [call.tape.one("aten.repeat", (x,), repeated, x.dtype)]
     if call.version < 6:  # a count and an axis
         axis = (call.known_ints(2) or [0])[0]
         times = [times[0] if i == axis else 1 for i in range(len(x.shape))]
@@ -164,10 +160,7 @@ def _resized(call: Call, x: Value) -> tuple[int, ...]:
         for axis, scale in zip(axes, scales, strict=True):
             shape[call.inside(axis, rank)] = math.floor(x.shape[axis] * scale)
     else:
-        declared = call.declared()
-        if declared is None:
-            raise call.unknown("its size")
-        return declared[0]
+        return call.declared_shape("its size")
     return tuple(shape)
 
 

@@ -104,10 +104,7 @@ def expand(call: Call) -> list[Item]:
     x = call.value(0)
     wanted = call.known_ints(1)
     if wanted is None:
-        declared = call.declared()
-        if declared is None:
-            raise call.unknown("its shape")
-        wanted = list(declared[0])
+        wanted = list(call.declared_shape("its shape"))
     if any(w < 0 for w in wanted):
         raise call.wrong(f"a shape of {wanted[:8]}")
     return [call.tape.expand(x, broadcast((x.shape, tuple(wanted)), call.node.title))]
@@ -158,10 +155,8 @@ def _end(end: int, step: int, x: Value, axis: int) -> int | None:
 
 
 def _unknown_slice(call: Call, x: Value) -> list[Item]:
-    declared = call.declared()
-    if declared is None:
-        raise call.unknown("where it cuts")
-    return [call.tape.view("aten.slice", x, declared[0], contiguous_strides(declared[0]))]
+    shape = call.declared_shape("where it cuts")
+    return [call.tape.view("aten.slice", x, shape, contiguous_strides(shape))]
 
 
 def split(call: Call) -> list[Item]:
