@@ -132,9 +132,7 @@ def errors(rows: Rows, few: int, draws: int) -> dict[str, Any]:
     for _ in range(draws if n > few + 1 else 0):
         drawn = np.zeros(n, dtype=bool)
         drawn[generator.choice(n, few, replace=False)] = True
-        fit = fit_adapter(rows.readings.take(drawn), prior)
-        factor, variance = apply(fit, rows.readings.take(~drawn))
-        left = log_N[~drawn] - factor
+        left, variance = _left(rows.readings, drawn)
         after.append(_error(left))
         half = NORMAL_90 * shipped_interval_scale() * np.sqrt(variance)
         coverage.append(float((np.abs(left) <= half).mean()))
@@ -143,15 +141,20 @@ def errors(rows: Rows, few: int, draws: int) -> dict[str, Any]:
         asked = Candidates(readings=rows.readings, owner_N=np.arange(n), seconds_C=np.ones(n))
         chosen = np.zeros(n, dtype=bool)
         chosen[list(choose(asked, rows.readings, prior, most=few).chosen)] = True
-        fit = fit_adapter(rows.readings.take(chosen), prior)
-        factor, _ = apply(fit, rows.readings.take(~chosen))
-        found[f"suggested_{few}"] = _error(log_N[~chosen] - factor)
+        found[f"suggested_{few}"] = _error(_left(rows.readings, chosen)[0])
     if after:
         found |= {
             f"after_{few}": float(np.mean(after)), f"coverage_{few}": float(np.mean(coverage)),
             f"roofline_{few}": float(np.mean(roof)),
         }  # fmt: skip
     return found
+
+
+def _left(readings: Readings, fitted_N: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """Log ratios and variances of the other rows under an adapter fitted on some."""
+    others = readings.take(~fitted_N)
+    factor, variance = apply(fit_adapter(readings.take(fitted_N), shipped_prior()), others)
+    return others.log_ratio_N - factor, variance
 
 
 def _error(log_N: Floats, percentile: float = 50) -> float:

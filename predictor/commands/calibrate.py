@@ -28,7 +28,7 @@ def calibrate(
             "--out", metavar="DIR", help="Folder to write; the user's own when not given."
         ),
     ] = None,
-    checkpoint: options.Checkpoint = options.CHECKPOINT_DEFAULT,
+    checkpoint: options.Checkpoint = None,
 ) -> None:
     """Fit a device's adapter on 1 to 1,000 measured kernels, ops inside steps or whole steps.
 

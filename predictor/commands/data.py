@@ -117,7 +117,7 @@ def evaluate(
     split: Annotated[
         str | None, typer.Option(metavar="NAME", help="The suite's own when not given.")
     ] = None,
-    checkpoint: options.Checkpoint = options.CHECKPOINT_DEFAULT,
+    checkpoint: options.Checkpoint = None,
     adapter: options.Adapter = None,
     json: options.Json = None,
     rows: Annotated[

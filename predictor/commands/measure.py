@@ -82,7 +82,7 @@ def measure(
     plan: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Measure what a plan (.json) asks for.")
     ] = None,
-    checkpoint: options.Checkpoint = options.CHECKPOINT_DEFAULT,
+    checkpoint: options.Checkpoint = None,
     compile_: options.CompileLater = False,
 ) -> None:
     """Measure kernels of a grid, a whole program with the kernels inside its step, or a plan."""

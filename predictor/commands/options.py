@@ -112,8 +112,6 @@ Set = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Override a value; may be repeated."),
 ]
 
-CHECKPOINT_DEFAULT: str | None = None
-
 
 def dims_of(given: list[str] | None) -> dict[str, int]:
     """The sizes that `--dim NAME=N` names.

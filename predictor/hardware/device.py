@@ -7,8 +7,6 @@ from typing import Literal
 
 Kind = Literal["gpu", "tpu", "cpu", "npu"]
 Scope = Literal["device", "die", "package"]
-FUSED = "fused inference"
-"""Framework of a program in an inference runtime that fuses, as TensorRT and ONNX Runtime."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +73,7 @@ class Device:
 
 
 FUSED = "fused inference"
-"""`Software.framework` of an inference runtime that fuses a whole model."""
+"""`Software.framework` of an inference runtime that fuses, as TensorRT and ONNX Runtime."""
 TELL_TF32 = frozenset({"jax", "torch_xla"})
 """Frameworks that XLA compiles for: their kernels tell TF32 themselves, fp32 is fp32 there."""
 

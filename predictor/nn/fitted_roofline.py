@@ -83,6 +83,17 @@ class FittedRoofline:
         return {LOG_RATIO: self.log_ratio_C, LAUNCH: self.launch_us_C}
 
 
+def places_of(classes: object) -> Tensor:
+    """Where each op class that a release names stands among today's.
+
+    Raises:
+        ValueError: no list, or a class that is not known to this version.
+    """
+    if not isinstance(classes, list) or not set(classes) <= set(OP_CLASSES):
+        raise ValueError(f"model.op_classes is {classes!r}; known: {', '.join(OP_CLASSES)}")
+    return torch.tensor([OP_CLASSES.index(name) for name in classes], dtype=torch.long)
+
+
 def roofline_of(
     tensors: Mapping[str, Tensor], devices: tuple[str, ...], classes: object
 ) -> FittedRoofline:
@@ -99,13 +110,11 @@ def roofline_of(
         ValueError: a tensor is missing or of another size than there are op classes, or a class is
             not known to this version.
     """
-    if not isinstance(classes, list) or not set(classes) <= set(OP_CLASSES):
-        raise ValueError(f"model.op_classes is {classes!r}; known: {', '.join(OP_CLASSES)}")
-    at = torch.tensor([OP_CLASSES.index(name) for name in classes], dtype=torch.long)
+    at = places_of(classes)
     placed = []
     for name in (LOG_RATIO, LAUNCH):
         shape = tuple(tensors[name].shape) if name in tensors else None
-        if shape != (len(classes),):
+        if shape != (len(at),):
             raise ValueError(f"tensor {name} is not one number for each of the op classes")
         placed.append(torch.zeros(len(OP_CLASSES)).index_copy(0, at, tensors[name].float()))
     return FittedRoofline(devices=devices, log_ratio_C=placed[0], launch_us_C=placed[1])

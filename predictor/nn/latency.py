@@ -45,7 +45,7 @@ from predictor.nn.labels import (
     spoken_for,
     unlearned_us,
 )
-from predictor.nn.learned import Entry, Measured, measured_of, on_lanes, with_twins
+from predictor.nn.learned import KIND_TOLD, Entry, Measured, measured_of, on_lanes, with_twins
 from predictor.nn.older_releases import weights_of_today
 from predictor.nn.phases import compose, corrected, host_warning
 from predictor.nn.prediction import Prediction
@@ -239,7 +239,7 @@ class LatencyPredictor:
     def _kinds(self) -> DeviceKinds:
         """Kinds of devices with measured rows."""
         kinds = kinds_of(self.networks.devices)
-        told = {kind for _, _, *kinds in self.learned for kind in kinds}
+        told = {entry[2] for entry in self.learned if len(entry) == KIND_TOLD}
         return replace(kinds, known=kinds.known | told)
 
     def _warnings(self, device: Device, *, known: bool, foreign: bool) -> tuple[str, ...]:

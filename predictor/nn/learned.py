@@ -21,6 +21,8 @@ Entry: TypeAlias = tuple[str, ...]
 TWIN_HALF: Mapping[str, str] = dict(zip(HALVES, reversed(HALVES), strict=True))
 CLASS_OF_TOKEN: Mapping[str, str] = {op.token: op.op_class for op in OPS.values()}
 ANY_DTYPE = ""
+KIND_TOLD = 3
+"""Parts of an entry that names a kind of device: those of `on_lanes`, with a device, have more."""
 APART: frozenset[str] = frozenset({"reduction"})
 """Op classes whose tokens are unlike kernels (rows, windows, sorting): none tells of another.
 """

@@ -24,7 +24,7 @@ from torch import Tensor
 from predictor.features.columns import COLUMNS
 from predictor.graph.ops import OP_CLASSES
 from predictor.nn.correction import StepKernels, no_terms
-from predictor.nn.fitted_roofline import CLASS_OF_TOKEN, NO_LAUNCH_US
+from predictor.nn.fitted_roofline import CLASS_OF_TOKEN, NO_LAUNCH_US, places_of
 
 TERMS: tuple[str, ...] = ("start", "memory", "compute")
 LOG_FACTORS, DEVICES, SPREAD, STARTS = (
@@ -190,19 +190,17 @@ def rates_of(
     Raises:
         ValueError: a tensor is missing or of another size, or a class is not known to this version.
     """
-    if not isinstance(classes, list) or not set(classes) <= set(OP_CLASSES):
-        raise ValueError(f"model.op_classes is {classes!r}; known: {', '.join(OP_CLASSES)}")
+    at = places_of(classes)
     shapes = {
-        LOG_FACTORS: (3, len(classes)), DEVICES: (3, len(devices), len(classes)),
+        LOG_FACTORS: (3, len(at)), DEVICES: (3, len(devices), len(at)),
         SPREAD: (3, 2), STARTS: (3,),
     }  # fmt: skip
     for name, shape in shapes.items():
         found = tuple(tensors[name].shape) if name in tensors else None
         if found != shape:
             raise ValueError(f"tensor {name} is {found}, not {shape}")
-    at = torch.tensor([OP_CLASSES.index(name) for name in classes], dtype=torch.long)
     factors_3C = tensors[LOG_FACTORS].float()
-    mean_31 = factors_3C.mean(1, keepdim=True) if classes else torch.zeros(3, 1)
+    mean_31 = factors_3C.mean(1, keepdim=True) if len(at) else torch.zeros(3, 1)
     return RateRoofline(
         devices=devices,
         log_factors_3C=mean_31.expand(-1, len(OP_CLASSES)).clone().index_copy(1, at, factors_3C),

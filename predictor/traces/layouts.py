@@ -8,8 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from predictor.traces.files import LayoutNotFoundError, one_of_each
+from predictor.traces.files import FolderReader, LayoutNotFoundError, one_of_each
+from predictor.traces.schema import Imported
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 GZIPPED_COPY = "a second copy, gzipped"
 
@@ -66,6 +71,30 @@ def find_layout(data: Path, *, folders: Sequence[str], markers: Sequence[str]) -
         if any(given == marker or marker in given.parents for marker in inside):
             return Layout(root=root, part=given)
     raise nothing_found(data, markers)
+
+
+def sole_table(
+    data: Path, *, source: str, folder: str, file: str, columns: Sequence[str]
+) -> tuple[Imported, pd.DataFrame, str]:
+    """An empty import that knows its file, the rows of a source of one table, and the file's name.
+
+    Args:
+        data: a folder that holds the source's, that folder itself, or the table.
+        source: whose rows they are.
+        folder: name of the source's folder.
+        file: name of the table, plain or gzipped.
+        columns: that it must have.
+
+    Raises:
+        LayoutNotFoundError: the table is not there.
+        DataError: it is damaged.
+    """
+    layout = find_layout(data, folders=(folder,), markers=(file, f"{file}.gz"))
+    (table, *_), copies = layout.tables(file)
+    reader, out = FolderReader(root=layout.root), Imported.empty(source)
+    raw = reader.csv(table, columns)
+    out.files, out.left_out = reader.files, dict(copies)
+    return out, raw, layout.name(table)
 
 
 def nothing_found(data: Path, expected: Sequence[str]) -> LayoutNotFoundError:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from predictor import cli
+from predictor import api, cli
 from predictor.calibrate.readings import KINDS
 from predictor.checkpoint import load_release
 from predictor.errors import DataError
@@ -23,7 +23,8 @@ from predictor.fit.measurable import (
     wanted,
 )
 from predictor.fit.pool import Context, Pool, pool_of
-from predictor.fit.suggestion import suggest
+from predictor.fit.suggestion import suggest, target_readings
+from predictor.graph.ir import OpGraph
 from predictor.hardware.catalogue import resolve_device
 from predictor.nn.latency import load_predictor
 from predictor.program import capture
@@ -41,12 +42,17 @@ def context() -> Context:
 
 
 @pytest.fixture(scope="module")
-def target() -> Wanted:
+def program() -> OpGraph:
     """Two products with a softmax between."""
     module = torch.nn.Sequential(
         torch.nn.Linear(512, 2048), torch.nn.Softmax(-1), torch.nn.Linear(2048, 512)
     )
-    return of_graph("file.py:mine", capture(module, torch.empty(1024, 512)))
+    return capture(module, torch.empty(1024, 512))
+
+
+@pytest.fixture(scope="module")
+def target(program) -> Wanted:
+    return of_graph("file.py:mine", program)
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +70,12 @@ def pool(context, target) -> Pool:
         ],
         points=grid_points([target])[-4:],
     )  # fmt: skip
+
+
+def test_what_is_stated_of_a_program_is_what_an_estimate_says(context, target, program):
+    (log_us,) = target_readings([target], context).log_predicted_N
+    said = api.estimate(program, device=DEVICE, checkpoint=CHECKPOINT).latency_us
+    assert np.exp(log_us) == pytest.approx(said)
 
 
 def test_a_pool_holds_steps_with_their_kernels_and_kernels_alone(pool):

@@ -34,9 +34,8 @@ from predictor.hardware.catalogue import resolve_device
 from predictor.lower.xla_backends import Backend, backend_of
 from predictor.lower.xla_matrix import padded_flops
 from predictor.traces.cells import floor_share
-from predictor.traces.files import FolderReader
 from predictor.traces.hlo_kernels import rows_of_kernels
-from predictor.traces.layouts import find_layout
+from predictor.traces.layouts import sole_table
 from predictor.traces.schema import Imported
 from predictor.traces.validate import keep_valid
 
@@ -107,14 +106,12 @@ def parts(data: Path) -> Iterator[Imported]:
     """
     import pandas as pd
 
-    layout = find_layout(data, folders=(FOLDER,), markers=(FILE, f"{FILE}.gz"))
-    tables, copies = layout.tables(FILE)
-    reader, out = FolderReader(root=layout.root), Imported.empty(SOURCE)
-    out.left_out = dict(copies)
-    raw = reader.csv(tables[0], ("function", "args", "expression_us"))
-    lines = _lines(raw, layout.name(tables[0]), out)
-    out.files = reader.files
-    products = _products(layout.name(tables[0]), len(raw))
+    out, raw, name = sole_table(
+        data, source=SOURCE, folder=FOLDER, file=FILE,
+        columns=("function", "args", "expression_us"),
+    )  # fmt: skip
+    lines = _lines(raw, name, out)
+    products = _products(name, len(raw))
     out.kernels = pd.concat([lines, products], ignore_index=True)
     keep_valid(out)
     above = floor_share(out.kernels) > 1.0

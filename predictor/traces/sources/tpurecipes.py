@@ -25,9 +25,8 @@ from predictor.hardware.catalogue import resolve_device
 from predictor.lower.xla_backends import backend_of
 from predictor.lower.xla_matrix import padded_flops
 from predictor.traces.cells import Cells, device_id
-from predictor.traces.files import FolderReader
 from predictor.traces.hlo_kernels import rows_of_kernels
-from predictor.traces.layouts import find_layout
+from predictor.traces.layouts import sole_table
 from predictor.traces.schema import Imported
 from predictor.traces.validate import keep_valid
 
@@ -52,14 +51,10 @@ def parts(data: Path) -> Iterator[Imported]:
         LayoutNotFoundError: the table is not there.
         DataError: it is damaged.
     """
-    layout = find_layout(data, folders=(FOLDER,), markers=(FILE, f"{FILE}.gz"))
-    tables, copies = layout.tables(FILE)
-    reader, out = FolderReader(root=layout.root), Imported.empty(SOURCE)
-    out.left_out = dict(copies)
-    raw = reader.csv(tables[0], _COLUMNS)
+    out, raw, name = sole_table(data, source=SOURCE, folder=FOLDER, file=FILE, columns=_COLUMNS)
     raw["row"] = np.arange(len(raw))
     raw["us"] = raw["time_us"].fillna(raw["time_us_derived"])
-    cells = Cells(rows=raw, file=layout.name(tables[0]).removesuffix(".gz"), out=out)
+    cells = Cells(rows=raw, file=name.removesuffix(".gz"), out=out)
     cells.keep(cells.rows["op"].isin(["matmul", "hbm_copy"]), "op", "unknown_op")
     cells.keep_positive("us")
     traced = ~cells.rows["note"].astype(str).str.contains(HOST)
@@ -74,7 +69,6 @@ def parts(data: Path) -> Iterator[Imported]:
     ids = [device_id(FOLDER, str(chip)) or "" for chip in cells.rows["chip"]]
     cells.rows = cells.rows.assign(device=ids)
     cells.keep(cells.rows["device"] != "", "chip", "unknown_device")
-    out.files = reader.files
     out.kernels = _rows(cells)
     keep_valid(out)
     yield out
