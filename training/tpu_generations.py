@@ -32,7 +32,7 @@ from predictor.calibrate.suggest import Candidates, choose
 from predictor.fit.candidates import fit_model
 from predictor.fit.data import devices_of, fit_data, load_data, usable_kernels, usable_models
 from predictor.fit.learned_kinds import learned_kinds
-from predictor.fit.model_samples import banks_of, model_samples
+from predictor.fit.model_samples import banks_of, batch_of, model_samples
 from predictor.fit.readings import kernel_readings, model_readings
 from predictor.fit.recipe import Recipe, load_recipe
 from predictor.fit.samples import kernel_samples
@@ -88,8 +88,7 @@ def held_out(recipe: Recipe, data: Imported, device: str, kind: str) -> Rows:
 
 
 def _step_sheets(models: Any) -> Floats:
-    sizes = models.start_M[1:] - models.start_M[:-1]
-    row_C = torch.repeat_interleave(torch.arange(len(models)), sizes)
+    row_C = batch_of(models, torch.arange(len(models))).row_C
     total = torch.zeros(len(models)).index_add(0, row_C, models.datasheet_us_C * models.count_C)
     return np.asarray(total.numpy().astype(np.float64))
 

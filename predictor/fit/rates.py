@@ -17,7 +17,7 @@ from torch import Tensor
 from predictor.errors import DataError
 from predictor.features.roofline import launch_us
 from predictor.fit.fitting import FitData
-from predictor.fit.model_samples import ModelSamples
+from predictor.fit.model_samples import batch_of
 from predictor.graph.ops import OP_CLASSES
 from predictor.hardware.catalogue import resolve_device
 from predictor.nn.fitted_roofline import CLASS_OF_TOKEN
@@ -151,7 +151,7 @@ def _rows(data: FitData) -> _Rows:
     count, row = [torch.ones(n)], [torch.arange(n)]
     measured, owner = [k.measured_us_N], [k.device_N]
     if models is not None:
-        row_C = _row_of_class(models)
+        row_C = batch_of(models, torch.arange(programs)).row_C
         x.append(models.x_CF)
         token.append(models.token_C)
         device.append(models.device_M[row_C])
@@ -167,9 +167,3 @@ def _rows(data: FitData) -> _Rows:
         device_N=torch.cat(device).long(), count_N=torch.cat(count), row_N=torch.cat(row),
         measured_us_R=torch.cat(measured), weight_R=weight_R,
     )  # fmt: skip
-
-
-def _row_of_class(models: ModelSamples) -> Tensor:
-    """(C,) program of each kernel class."""
-    sizes = models.start_M[1:] - models.start_M[:-1]
-    return torch.repeat_interleave(torch.arange(len(models)), sizes)

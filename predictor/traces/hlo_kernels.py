@@ -33,7 +33,7 @@ _NAMES: Mapping[str, str] = {
 """StableHLO's name of an opcode where it is not the same with underscores."""
 _LEADS = ("conv", "dot", "library", "reduce")
 """Kinds of operation that say what a kernel is, the first that is there."""
-_FREE = ("bitcast", "tuple", "get-tuple-element")
+_FREE = ("bitcast", "get-tuple-element")
 _LABELS = re.compile(r"(\w+)_(\w+)->(\w+)")
 _SIZE = re.compile(r"size=([\dx]+)")
 
