@@ -122,7 +122,7 @@ def _validated(path: Path, raw: Mapping[str, object]) -> dict[str, Any]:
 
 @cache
 def _model() -> type[BaseModel]:
-    from pydantic import ConfigDict, Field, create_model
+    from pydantic import BeforeValidator, ConfigDict, Field, create_model
 
     line = Annotated[str, Field(min_length=1, max_length=1000)]
     clearable = tuple(name for name in FIELDS if name not in ("vendor", "kind", "scope", *_OWN))
@@ -140,7 +140,7 @@ def _model() -> type[BaseModel]:
     for name, spec in FIELDS.items():
         number = Field(ge=spec.low, le=spec.high, allow_inf_nan=False)
         if spec.whole:
-            types[name] = Annotated[int, Field(ge=spec.low, le=spec.high)]
+            types[name] = Annotated[int, BeforeValidator(_whole), Field(ge=spec.low, le=spec.high)]
         elif spec.numeric:
             types[name] = Annotated[float, number]
         else:
@@ -150,6 +150,11 @@ def _model() -> type[BaseModel]:
     }
     config = ConfigDict(strict=True, extra="forbid", hide_input_in_errors=True)
     return create_model("DeviceFile", __config__=config, **definitions)
+
+
+def _whole(value: object) -> object:
+    """A whole number that is written with a point (`units = 2.0`) as an integer."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _messages(error: ValidationError) -> list[str]:

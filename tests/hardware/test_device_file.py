@@ -49,6 +49,11 @@ def test_minimal_file_works_where_a_name_does(tmp_path):
     )  # fmt: skip
 
 
+def test_whole_numbers_may_be_written_with_a_point(load):
+    device = load(toml(MINIMAL | {"units": "80.0", "year": "2024.0"}))
+    assert (device.units, device.year) == (80.0, 2024)
+
+
 def test_documented_examples_are_valid(load):
     text = DOCS.read_text(encoding="utf-8")
     complete, variant = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
@@ -136,7 +141,8 @@ def test_missing_id_and_missing_peak(load):
         ("memory_bw_gbps", '"900"', "must be a number"),
         ("memory_bw_gbps", "true", "must be a number"),
         ("units", "[80]", "must be a whole number"),
-        ("year", "2024.0", "must be a whole number"),
+        ("year", "2024.5", "must be a whole number"),
+        ("units", "1e400", "must be a whole number"),
         ("kind", '"fpga"', "kind = 'fpga'"),
         ("scope", '"package"', "scope = 'package'"),
         ("vendor", '""', "vendor = ''"),
