@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -40,13 +38,6 @@ def program() -> OpGraph:
         torch.nn.Linear(1024, 4096), torch.nn.ReLU(), torch.nn.Linear(4096, 1024)
     )
     return api.capture(module, torch.empty(2048, 1024))
-
-
-@pytest.fixture
-def warnings_heard(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Any:
-    """What is logged, also where the command line took the logger over before."""
-    monkeypatch.setattr(logging.getLogger("predictor"), "propagate", True)
-    return caplog
 
 
 def csv_of(folder: Path, rows: pd.DataFrame, name: str = "rows.csv") -> Path:
@@ -331,13 +322,13 @@ def _steps(times: list[float], batch: object = 8) -> pd.DataFrame:
 
 
 def test_equal_steps_are_one_reading_and_contradictions_are_told(
-    tmp_path: Path, network: api.Predictor, warnings_heard: Any
+    tmp_path: Path, network: api.Predictor, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows = _steps([20_000.0, 30_000.0, 90_000.0, 10_000.0], batch=[8, 8, 8, 1])
     found = readings_of(read_source("rows", [csv_of(tmp_path, rows)]), network)
     assert sorted(np.exp(found.readings.log_measured_N)) == pytest.approx([10_000.0, 30_000.0])
     assert "1 of 1 that were measured more than once differ by a factor of 1.5 or more" in (
-        warnings_heard.text
+        caplog.text
     )
 
 
@@ -375,12 +366,12 @@ def test_a_folder_with_other_files_and_another_device_s_adapter_are_left_alone(
 
 
 def test_times_far_off_are_told_before_they_are_refused(
-    tmp_path: Path, slow_rows: Path, warnings_heard: Any
+    tmp_path: Path, slow_rows: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows = pd.read_csv(slow_rows)
     rows["latency_us"] *= 8
     fit_from_rows(DEVICE, [csv_of(tmp_path, rows)], checkpoint=CHECKPOINT)
-    assert "times longer than predicted for" in warnings_heard.text
+    assert "times longer than predicted for" in caplog.text
 
 
 def test_one_row_says_nothing_of_the_error_that_is_left(tmp_path: Path) -> None:
