@@ -1,4 +1,4 @@
-"""`docs/onnx.md`: its example runs, and it lists the operators that have rules."""
+"""`docs/onnx.md` lists the operators that have rules, and the bounds of reading."""
 
 import re
 from pathlib import Path
@@ -10,11 +10,6 @@ from predictor.capture.onnx.values import KNOWN_LIMIT
 from predictor.capture.onnx.walk import DEEPEST, MOST_OPERATORS
 
 PAGE = (Path(__file__).parents[3] / "docs/onnx.md").read_text(encoding="utf-8")
-
-
-def test_the_example_runs():
-    (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    exec(compile(example, "docs/onnx.md", "exec"), {})
 
 
 def test_contrib_operators_are_listed():
