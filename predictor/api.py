@@ -262,21 +262,15 @@ def adapters_of(
     """
     if adapter is None:
         return {}
-    from predictor.calibrate.adapter import AUTO, CONFIG, load_adapter, user_place
+    from predictor.calibrate.adapter import adapters_given
 
-    if adapter == AUTO:
-        places = (
-            user_place(device.id, network.name)
-            for device, network in zip(devices, networks, strict=True)
+    pairs = zip(devices, networks, strict=True)
+    found = adapters_given(adapter, ((device.id, network.name) for device, network in pairs))
+    if found and not {one.device for one in found} & {device.id for device in devices}:
+        raise AdapterError(
+            f"the adapter is of {found[0].device}, and none of the devices is: "
+            f"{', '.join(device.id for device in devices)}; leave --adapter out"
         )
-        found = [load_adapter(place) for place in places if (place / CONFIG).is_file()]
-    else:
-        found = [load_adapter(adapter) if isinstance(adapter, str | Path) else adapter]
-        if found[0].device not in {device.id for device in devices}:
-            raise AdapterError(
-                f"the adapter is of {found[0].device}, and none of the devices is: "
-                f"{', '.join(device.id for device in devices)}; leave --adapter out"
-            )
     for one in found:
         for device, network in zip(devices, networks, strict=True):
             if one.check_device(device):

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 import os
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ from predictor.calibrate.terms import TERMS
 from predictor.errors import AdapterError
 from predictor.hardware.device import Device
 from predictor.version import code_version
+
+logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = 3
 CONFIG, WEIGHTS = "adapter.toml", "adapter.safetensors"
@@ -183,7 +186,7 @@ def _check_place(folder: Path, device: str) -> None:
 
 
 def load_adapter(folder: str | Path) -> Adapter:
-    """Read and check an adapter folder.
+    """Read and check an adapter folder, named by itself or by its `adapter.toml`.
 
     Raises:
         AdapterError: no such folder, a missing or damaged file, or another version.
@@ -192,6 +195,8 @@ def load_adapter(folder: str | Path) -> Adapter:
     from safetensors.numpy import load
 
     path = Path(folder)
+    if path.name == CONFIG and path.is_file():
+        path = path.parent
     for name in (CONFIG, WEIGHTS):
         if not (path / name).is_file():
             raise AdapterError(f"{path} is no adapter: it has no {name}; {_REMEDY}")
@@ -210,6 +215,36 @@ def load_adapter(folder: str | Path) -> Adapter:
         raise AdapterError(f"{path} is damaged ({error} is missing); {_REMEDY}") from error
     except (SafetensorError, ValueError, TypeError) as error:
         raise AdapterError(f"{path} is damaged ({error}); {_REMEDY}") from error
+
+
+def adapters_given(
+    adapter: str | Path | Adapter | None, places: Iterable[tuple[str, str]]
+) -> list[Adapter]:
+    """The adapters that are asked for, checked by themselves.
+
+    Args:
+        adapter: an adapter as loaded, its folder, `auto` for those of the user's folder, or None.
+        places: ids of devices and names of the checkpoints that predict for them, for `auto`.
+
+    Raises:
+        AdapterError: it is neither, or as `load_adapter`.
+    """
+    if adapter is None:
+        return []
+    if isinstance(adapter, Adapter):
+        return [adapter]
+    if not isinstance(adapter, str | Path):
+        raise AdapterError(
+            f"adapter is {type(adapter).__name__}: give a folder that `predictor calibrate` "
+            f"wrote, what `load_adapter` gave, or {AUTO!r}"
+        )
+    if str(adapter) != AUTO:
+        return [load_adapter(adapter)]
+    folders = [user_place(device, checkpoint) for device, checkpoint in places]
+    found = [load_adapter(folder) for folder in folders if (folder / CONFIG).is_file()]
+    if not found:
+        logger.warning("adapter auto: no adapter in %s fits; nothing is corrected", user_folder())
+    return found
 
 
 def _from_parts(config: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Adapter:

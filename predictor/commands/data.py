@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from predictor.commands import options
-from predictor.commands.output import check_files, note, note_no_adapter, say, show, write_json
+from predictor.commands.output import check_files, note, say, show, write_json
 from predictor.commands.progress import row_progress
 from predictor.errors import DataError, MissingExtraError, RecipeError
 
@@ -135,7 +135,6 @@ def evaluate(
         result = run_evaluation(
             suite, data, split=split, checkpoint=checkpoint, adapter=adapter, progress=progress
         )
-    note_no_adapter(adapter, found=result.adapter is not None)
     if json is not None:
         write_json(result.to_json(), json)
     if rows is not None:

@@ -13,7 +13,6 @@ from predictor.commands.later import refuse_given
 from predictor.commands.output import (
     check_files,
     note,
-    note_no_adapter,
     prints_aside,
     say,
     show,
@@ -65,7 +64,6 @@ def estimate(
     devices = [resolve_device(name) for name in device]  # before the capture: fail early
     networks = [api.network_for(checkpoint, one) for one in devices]
     adapters = api.adapters_of(adapter, devices, networks)
-    note_no_adapter(adapter, found=bool(adapters))
     with prints_aside():
         graphs = graphs_for(
             devices, target, mode=options.mode_of(train), batch=batch, seq=seq, dtype=dtype,
@@ -150,7 +148,6 @@ def compare(
             allow_opaque=allow_opaque,
             adapter=adapter,
         )
-    note_no_adapter(adapter, found=any(e.adapter is not None for e in comparison.estimates))
     if json is not None:
         write_json(comparison.to_json(), json)
     if json != "-":

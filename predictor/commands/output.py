@@ -43,14 +43,6 @@ def note(text: str) -> None:
     sys.stderr.write(f"{text}\n")
 
 
-def note_no_adapter(asked: str | Path | None, found: bool) -> None:
-    """Say that `--adapter auto` found none, so that nothing is corrected."""
-    from predictor.calibrate.adapter import AUTO, user_folder
-
-    if asked is not None and str(asked) == AUTO and not found:
-        note(f"--adapter auto: no adapter in {user_folder()} fits; nothing is corrected")
-
-
 def prints_aside() -> AbstractContextManager[TextIO]:
     """What the user's program prints meanwhile goes to standard error: results stay pure."""
     return redirect_stdout(sys.stderr)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from predictor.atomic import replacing_file
-from predictor.calibrate.adapter import AUTO, CONFIG, Adapter, load_adapter, user_place
+from predictor.calibrate.adapter import AUTO, Adapter, adapters_given
 from predictor.checkpoint import Release, default_checkpoint, load_release
 from predictor.errors import CheckpointError, DataError, RecipeError
 from predictor.fit.adapted_rows import adapt_rows
@@ -104,6 +104,10 @@ def evaluate(
     if split is not None:
         check_split(split)
     named = None if checkpoint is None else load_release(checkpoint)  # before rows are read
+    if adapter != AUTO:
+        adapter = next(iter(adapters_given(adapter, ())), None)
+        if adapter is not None and named is not None:
+            adapter.check_checkpoint(named.name, named.key)
     data = read_source(suite, data_dirs, progress=progress)
     devices = devices_of(data)
     if not devices:
@@ -111,7 +115,9 @@ def evaluate(
     release = named or load_release(default_checkpoint(resolve_device(d).kind for d in devices))
     predictor = load_predictor(release)
     recipe = _recipe(release)
-    adapters = _adapters(adapter, release, devices)
+    adapters = adapters_given(adapter, ((device, release.name) for device in sorted(devices)))
+    for one in adapters:
+        one.check_checkpoint(release.name, release.key)
     logger.info(
         "read %s: %s kernel rows, %s step rows; predicting", suite, f"{len(data.kernels):,}",
         f"{len(data.steps):,}",
@@ -138,21 +144,6 @@ def evaluate(
         notes=(*left_out, *notes_of(samples, predictor, scored)),
         adapter="; ".join(one.line for one in adapters) or None,
     )  # fmt: skip
-
-
-def _adapters(
-    adapter: str | Path | Adapter | None, release: Release, devices: Collection[str]
-) -> list[Adapter]:
-    if adapter is None:
-        return []
-    if adapter == AUTO:
-        places = [user_place(device, release.name) for device in sorted(devices)]
-        found = [load_adapter(place) for place in places if (place / CONFIG).is_file()]
-    else:
-        found = [load_adapter(adapter) if isinstance(adapter, str | Path) else adapter]
-    for one in found:
-        one.check_checkpoint(release.name, release.key)
-    return found
 
 
 def _recipe(release: Release) -> Recipe:

@@ -83,5 +83,5 @@ def test_auto_without_an_adapter_says_so(
             main([*call, *asked])
         assert stop.value.code == 0
         said = capsys.readouterr()
-        assert ("--adapter auto: no adapter in" in said.err) is told
+        assert ("adapter auto: no adapter in" in said.err) is told
         assert "adapter auto" not in said.out

@@ -68,3 +68,12 @@ def test_an_adapter_of_no_row_is_refused(folder: Path, tmp_path: Path) -> None:
     rest.to_csv(tmp_path / "t4.csv", index=False)
     with pytest.raises(AdapterError, match="no row is"):
         evaluate("rows", [tmp_path / "t4.csv"], checkpoint=CHECKPOINT, adapter=adapter)
+
+
+def test_a_wrong_adapter_is_refused_before_rows_are_read(folder: Path, tmp_path: Path) -> None:
+    nowhere = [tmp_path / "no-rows"]
+    with pytest.raises(AdapterError, match="is no adapter"):
+        evaluate("rows", nowhere, checkpoint=CHECKPOINT, adapter=tmp_path)
+    adapter = fit_from_rows(DEVICE, [folder / "few.csv"], checkpoint=CHECKPOINT)
+    with pytest.raises(AdapterError, match="belongs to checkpoint"):
+        evaluate("rows", nowhere, checkpoint="own-families-v1", adapter=adapter)

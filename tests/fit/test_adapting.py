@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -299,6 +300,7 @@ def test_the_command_writes_to_the_users_folder_and_auto_finds_it(
     network: api.Predictor,
     program: OpGraph,
     capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setenv("PREDICTOR_ADAPTERS", str(tmp_path))
     call = ["calibrate", "--device", DEVICE, "--rows", str(slow_rows), "--checkpoint", CHECKPOINT]
@@ -312,6 +314,15 @@ def test_the_command_writes_to_the_users_folder_and_auto_finds_it(
     assert predictor.estimate(program, device=DEVICE, checkpoint=network, adapter="auto").adapter
     other = predictor.estimate(program, device="nvidia-t4", checkpoint=network, adapter="auto")
     assert other.adapter is None
+    assert f"no adapter in {tmp_path} fits; nothing is corrected" in caplog.text
+    file = tmp_path / f"{DEVICE}@{CHECKPOINT}" / "adapter.toml"
+    assert api.estimate(program, device=DEVICE, checkpoint=network, adapter=file).adapter
+
+
+def test_an_adapter_of_another_type_is_refused(program: OpGraph, network: api.Predictor) -> None:
+    wrong: Any = {"device": DEVICE}
+    with pytest.raises(AdapterError, match="adapter is dict: give a folder"):
+        api.estimate(program, device=DEVICE, checkpoint=network, adapter=wrong)
 
 
 def _steps(times: list[float], batch: object = 8) -> pd.DataFrame:
