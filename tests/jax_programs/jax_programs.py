@@ -191,19 +191,22 @@ def rnn_scan() -> Program:
     return jax.jit(run), (params, spec(64, 32, 128), spec(32, 256))
 
 
+def lstm(p, xs, h, c):
+    """An LSTM over steps that come first."""
+
+    def cell(carry, x):
+        h, c = carry
+        i, f, g, o = jnp.split(x @ p["wx"] + h @ p["wh"] + p["b"], 4, -1)
+        c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+        h = jax.nn.sigmoid(o) * jnp.tanh(c)
+        return (h, c), h
+
+    return jax.lax.scan(cell, (h, c), xs)
+
+
 def lstm_scan() -> Program:
-    def run(p, xs, h, c):
-        def cell(carry, x):
-            h, c = carry
-            i, f, g, o = jnp.split(x @ p["wx"] + h @ p["wh"] + p["b"], 4, -1)
-            c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
-            h = jax.nn.sigmoid(o) * jnp.tanh(c)
-            return (h, c), h
-
-        return jax.lax.scan(cell, (h, c), xs)
-
     params = {"wx": spec(128, 1024), "wh": spec(256, 1024), "b": spec(1024)}
-    return jax.jit(run), (params, spec(64, 32, 128), spec(32, 256), spec(32, 256))
+    return jax.jit(lstm), (params, spec(64, 32, 128), spec(32, 256), spec(32, 256))
 
 
 def elementwise() -> Program:

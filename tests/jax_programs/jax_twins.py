@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 import jax
 import jax.numpy as jnp
 import torch
+from jax_programs import lstm
 from torch import nn
 from torch.nn import functional as F
 
@@ -183,19 +184,9 @@ STEPS, ROWS, INPUT, STATE = 16, 256, 512, 1024
 
 
 def jax_lstm() -> OpGraph:
-    def run(p, xs, h, c):
-        def cell(carry, x):
-            h, c = carry
-            i, f, g, o = jnp.split(x @ p["wx"] + h @ p["wh"] + p["b"], 4, -1)
-            c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
-            h = jax.nn.sigmoid(o) * jnp.tanh(c)
-            return (h, c), h
-
-        return jax.lax.scan(cell, (h, c), xs)
-
     p = {"wx": _spec(INPUT, 4 * STATE), "wh": _spec(STATE, 4 * STATE), "b": _spec(4 * STATE)}
     state = _spec(ROWS, STATE)
-    return predictor.capture(jax.jit(run), p, _spec(STEPS, ROWS, INPUT), state, state)
+    return predictor.capture(jax.jit(lstm), p, _spec(STEPS, ROWS, INPUT), state, state)
 
 
 class _Lstm(nn.Module):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from predictor.capture.stablehlo.sharding import Mesh, Split
@@ -215,48 +215,69 @@ def _sized(node: OpNode, given: Sequence[Split], mesh: Mesh) -> Wanted:
 def _gather(node: OpNode, given: Sequence[Split], mesh: Mesh) -> Wanted:
     """Rows follow the indices; what is taken of each row follows the table."""
     table, index, out = node.inputs[0].shape, node.inputs[1].shape, node.outputs[0].shape
-    offsets = numbers(node, "offset_dims")
-    collapsed = {*numbers(node, "collapsed_slice_dims"), *numbers(node, "operand_batching_dims")}
-    sizes = numbers(node, "slice_sizes")
-    vector = numbers(node, "index_vector_dim")[0]
-    ours = [f"!t{i}" for i in range(len(table))]
-    theirs = [f"!i{i}" for i in range(len(index))]
-    result = [f"!o{i}" for i in range(len(out))]
-    whole = [i for i in range(len(table)) if i not in collapsed]
-    for place, i in zip(offsets, whole, strict=False):
-        if sizes[i] == table[i]:
-            ours[i] = result[place] = f"w{i}"
-    rows = [i for i in range(len(out)) if i not in offsets]
-    for place, i in zip(rows, [i for i in range(len(index)) if i != vector], strict=False):
-        theirs[i] = result[place] = f"r{i}"
-    pairs = (numbers(node, "operand_batching_dims"), numbers(node, "start_indices_batching_dims"))
-    for i, j in zip(*pairs, strict=False):
-        ours[i] = theirs[j]
+    batch = numbers(node, "operand_batching_dims")
+    taken = numbers(node, "slice_sizes")
+    ours, theirs, result = _windows(
+        node, table, index, out, windows=numbers(node, "offset_dims"),
+        inserted={*numbers(node, "collapsed_slice_dims"), *batch},
+        batch=(batch, numbers(node, "start_indices_batching_dims")),
+        whole=[size == side for size, side in zip(taken, table, strict=True)],
+    )  # fmt: skip
     return _labelled(node, given, [ours, theirs], [result], mesh)
 
 
 def _scatter(node: OpNode, given: Sequence[Split], mesh: Mesh) -> Wanted:
     """Rows that are added are a sum over the devices that hold them."""
-    target, index, updates = (s.shape for s in (node.inputs[0], node.inputs[1], node.inputs[-1]))
-    windows = numbers(node, "update_window_dims")
-    inserted = {*numbers(node, "inserted_window_dims"), *numbers(node, "input_batching_dims")}
-    vector = numbers(node, "index_vector_dim")[0]
-    ours = [f"!t{i}" for i in range(len(target))]
-    theirs = [f"!i{i}" for i in range(len(index))]
-    rows = [f"!u{i}" for i in range(len(updates))]
-    whole = [i for i in range(len(target)) if i not in inserted]
-    for place, i in zip(windows, whole, strict=False):
-        if updates[place] == target[i]:
-            ours[i] = rows[place] = f"w{i}"
-    places = [i for i in range(len(updates)) if i not in windows]
-    for place, i in zip(places, [i for i in range(len(index)) if i != vector], strict=False):
-        theirs[i] = rows[place] = f"r{i}"
-    pairs = (numbers(node, "input_batching_dims"), numbers(node, "scatter_indices_batching_dims"))
-    for i, j in zip(*pairs, strict=False):
-        ours[i] = theirs[j]
     if len(node.inputs) != 3:
         return _nothing(node, given, mesh)
+    target, index, updates = (s.shape for s in node.inputs)
+    batch, windows = numbers(node, "input_batching_dims"), numbers(node, "update_window_dims")
+    inserted = {*numbers(node, "inserted_window_dims"), *batch}
+    sizes = {
+        i: updates[place] for place, i in zip(windows, _others(target, inserted), strict=False)
+    }
+    ours, theirs, rows = _windows(
+        node, target, index, updates, windows=windows, inserted=inserted,
+        batch=(batch, numbers(node, "scatter_indices_batching_dims")),
+        whole=[sizes.get(i) == side for i, side in enumerate(target)],
+    )  # fmt: skip
     return _labelled(node, given, [ours, theirs, rows], [ours], mesh)
+
+
+def _windows(
+    node: OpNode, table: Sequence[int], index: Sequence[int], rows: Sequence[int], *,
+    windows: Sequence[int], inserted: set[int], batch: tuple[Sequence[int], Sequence[int]],
+    whole: Sequence[bool],
+) -> tuple[list[str], list[str], list[str]]:  # fmt: skip
+    """Labels of a table's dimensions, of the indices into it, and of the rows read or written.
+
+    Args:
+        node: the gather or scatter.
+        table: its shape.
+        index: that of the indices.
+        rows: that of what is read or written.
+        windows: dimensions of the rows that run through the table.
+        inserted: dimensions of the table that the rows do not have.
+        batch: dimensions of the table and of the indices that run together.
+        whole: dimensions of the table that a row takes from end to end.
+    """
+    vector = numbers(node, "index_vector_dim")[0]
+    ours = [f"!t{i}" for i in range(len(table))]
+    theirs = [f"!i{i}" for i in range(len(index))]
+    labels = [f"!o{i}" for i in range(len(rows))]
+    for place, i in zip(windows, _others(table, inserted), strict=False):
+        if whole[i]:
+            ours[i] = labels[place] = f"w{i}"
+    for place, i in zip(_others(rows, windows), _others(index, {vector}), strict=False):
+        theirs[i] = labels[place] = f"r{i}"
+    for i, j in zip(*batch, strict=False):
+        ours[i] = theirs[j]
+    return ours, theirs, labels
+
+
+def _others(shape: Sequence[int], without: Collection[int]) -> list[int]:
+    """Dimensions of a shape without some."""
+    return [i for i in range(len(shape)) if i not in without]
 
 
 def _nothing(node: OpNode, given: Sequence[Split], mesh: Mesh) -> Wanted:
