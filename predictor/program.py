@@ -60,7 +60,8 @@ def capture(
             lowered or exported to), or a captured graph, which comes back as it is.
         inputs: of a module or step function: its input, a tuple or list of positional ones, a
             dict of keyword ones, or `(args, kwargs)`. Tensors give shapes and dtypes; their values
-            are not read. Of a jitted JAX function: arrays or `jax.ShapeDtypeStruct`.
+            are not read. Of a jitted JAX function: arrays or `jax.ShapeDtypeStruct`; a list is
+            one argument where the function can be called with one, a tuple holds all of them.
         mode: `infer` (one forward) or `train` (forward, loss, backward, optimizer); inference
             when not given.
         dtype: `fp32`, `bf16`, `fp16` (parameters and inputs are taken in it), `amp-bf16` or

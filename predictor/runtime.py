@@ -148,12 +148,12 @@ def context_of(
     matmul_tf32: bool | None,
     runtime: Runtime,
 ) -> Software:
-    """The context of the run: autocast comes from what was captured, defaults from the runtime.
+    """The context of the run: autocast comes from what was captured, defaults from what runs it.
 
     Raises:
         CaptureError: TF32 asked of a program that says the precision of each product itself.
     """
-    from predictor.lower.xla import is_xla
+    from predictor.lower.xla import PYTORCH_XLA, is_xla
     from predictor.lower.xla_backends import JAX
 
     if is_xla(graph):
@@ -168,6 +168,8 @@ def context_of(
     usual = Software()
     if runtime == "fused":
         usual = Software(framework=FUSED, matmul_tf32=device.vendor == TF32_BY_DEFAULT)
+    elif device.kind == "tpu":  # nothing else runs PyTorch there
+        usual = Software(framework=PYTORCH_XLA, mode="compiled")
     context = replace(software or usual, amp=autocast_of(graph.workload.dtype))
     if matmul_tf32 is None:
         return context

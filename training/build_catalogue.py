@@ -1,8 +1,10 @@
 """Build the shipped device catalogue from the two fact tables.
 
     python training/build_catalogue.py devices.csv devices_sources.csv [--out predictor/hardware]
+        [--additions training/catalogue_additions.csv]
 
 Writes `catalogue.toml` (the facts) and `catalogue_sources.csv` (where each number comes from).
+The additions are facts that the tables leave empty, a row each with its source.
 The same input gives the same bytes.
 """
 
@@ -63,8 +65,31 @@ def read_devices(path: Path) -> list[Row]:
     return rows
 
 
-def read_sources(path: Path, devices: Sequence[Row]) -> list[Row]:
+def read_additions(path: Path, devices: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """Fill empty cells of `devices`; the filled table, and the sources of what was filled.
+
+    Raises:
+        ValueError: A row names no cell of the table, or one that is filled.
+    """
+    filled = {row["id"]: dict(row) for row in devices}
+    with path.open(newline="", encoding="utf-8") as handle:
+        sources: list[Row] = [*csv.DictReader(handle)]
+    for row in sources:
+        cell = (row["device"], row["field"])
+        if row["device"] not in filled or row["field"] not in FIELDS:
+            raise ValueError(f"{path}: no cell {' '.join(cell)}")
+        if row["how_read"] not in HOW_READ:
+            raise ValueError(f"{path}: how_read {row['how_read']!r}")
+        if filled[row["device"]][row["field"]]:
+            raise ValueError(f"{path}: {' '.join(cell)} is known already")
+        filled[row["device"]][row["field"]] = row["value"]
+    return list(filled.values()), sources
+
+
+def read_sources(path: Path, devices: Sequence[Row], added: Sequence[Row] = ()) -> list[Row]:
     """Read the provenance table and check that every filled cell of `devices` has a row.
+
+    `added` are rows of cells that the additions filled.
 
     A source text with an unquoted comma makes a line too long; such a line is put together again.
 
@@ -87,6 +112,7 @@ def read_sources(path: Path, devices: Sequence[Row]) -> list[Row]:
                     f"{path}:{reader.line_num}: no cell {row['device']} {row['field']}"
                 )
             rows.append(row)
+    rows += added
     covered = {(row["device"], row["field"]) for row in rows}
     unsourced = ("id", "vendor", "kind", "scope", "unsupported_dtypes", "confidence", "notes")
     for device_id, facts in by_id.items():
@@ -125,10 +151,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("sources", type=Path, help="devices_sources.csv")
     default = Path(__file__).resolve().parent.parent / "predictor" / "hardware"
     parser.add_argument("--out", type=Path, default=default)
+    parser.add_argument("--additions", type=Path, help="further facts, with their sources")
     args = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     devices = read_devices(args.devices)
-    sources = read_sources(args.sources, devices)
+    added: list[Row] = []
+    if args.additions is not None:
+        devices, added = read_additions(args.additions, devices)
+    sources = read_sources(args.sources, devices, added)
     (args.out / "catalogue.toml").write_text(catalogue_text(devices), encoding="utf-8")
     target = args.out / "catalogue_sources.csv"
     with target.open("w", newline="", encoding="utf-8") as handle:

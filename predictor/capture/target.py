@@ -19,7 +19,7 @@ from predictor import zoo
 from predictor.capture import timm_models
 from predictor.capture.failures import PROGRAM_ERRORS, first_line, program_line
 from predictor.capture.refusals import no_free_sizes, optimizer_without_training
-from predictor.capture.stablehlo.recognise import is_jax_program
+from predictor.capture.stablehlo.recognise import FILES, is_jax_program
 from predictor.capture.stablehlo.target import capture_stablehlo
 from predictor.capture.torch import capture_module
 from predictor.errors import CaptureError, NotYetError, UnknownTargetError
@@ -142,6 +142,11 @@ def _split(target: str) -> tuple[Path, str]:
                 "function returns (module, inputs)"
             )
         return path, function
+    if path.is_file():
+        raise UnknownTargetError(
+            f"file {str(path)!r} ends like no program: {', '.join(FILES)} (StableHLO), .onnx, "
+            ".pt2, .json (a captured graph or a trace), or file.py:function"
+        )
     near = difflib.get_close_matches(target, zoo.names(), n=3)
     hint = f"nearest: {', '.join(near)}" if near else f"bundled: {', '.join(zoo.names())}"
     raise UnknownTargetError(

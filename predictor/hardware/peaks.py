@@ -206,6 +206,8 @@ def _required(device: Device, dtype: str) -> list[_Rate]:
 def _matrix_rates(device: Device, dtype: str) -> list[_Rate]:
     if dtype == "fp64":
         return _known(device.peak_fp64_tflops, device.peak_fp64_matrix_tflops)
+    if dtype == "fp32" and device.kind == "tpu":
+        return []  # products go through the matrix unit in passes of bf16; the lanes have no part
     if dtype == "fp32" or (dtype == "fp16" and "fp16_matrix" in device.unsupported_dtypes):
         return _known(device.peak_fp32_tflops, device.peak_fp32_matrix_tflops)
     value: float | None = getattr(device, _MATRIX_FIELDS[dtype])

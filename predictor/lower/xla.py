@@ -57,10 +57,8 @@ def lower_xla(
                 "allow_opaque=True), or add it to a row of predictor/lower/xla_ops.py"
             )
     program = program_of(with_layouts(without_vector_products(nodes, backend)))
-    groups = [
-        g for g in fuse(program, backend)
-        if not _is_counter(g) and not _is_empty(g)
-    ]  # fmt: skip
+    fused = [g for g in fuse(program, backend) if not _is_empty(g)]
+    groups = [g for g in fused if not _is_counter(g)] or fused
     kernels = [
         replace(kernel_of(group, backend, allow_opaque=allow_opaque), repeats=group.root.trips)
         for group in groups
@@ -91,7 +89,9 @@ def _told(workload: Workload, kernels: Sequence[Kernel]) -> Workload:
             named[kernel.name.removeprefix("xla.")] += kernel.repeats
     found = list(workload.warnings)
     if unknown:
-        found.append(f"opaque calls, whose work the program does not tell: {_listed(unknown)}")
+        found.append(
+            f"opaque calls, known by operands and at most a stated cost: {_listed(unknown)}"
+        )
     if unmeasured:
         found.append(
             f"opaque operations, from their roofline with a wide interval: {_listed(unmeasured)}"
@@ -116,10 +116,14 @@ def _trips(node: OpNode) -> int:
 
 
 def _is_counter(group: Group) -> bool:
-    """Whether it only counts iterations or computes an index: a few integers."""
-    values = group.writes()
-    return group.root.kind != "library" and all(
-        v.spec.numel <= 1 and v.spec.dtype in ("int64", "int32", "bool") for v in values
+    """Whether it only counts iterations or computes an index: a few integers from a few."""
+    values = [value for member in group.members for value in member.writes]
+    return (
+        group.root.kind != "library"
+        and all(v.spec.numel <= 1 and v.spec.dtype in ("int64", "int32", "bool") for v in values)
+        and not any(
+            m.kind in ("reduce", "fold") and m.node.inputs[0].numel > 1 for m in group.members
+        )
     )
 
 

@@ -5,19 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+from predictor.capture.stablehlo.mosaic import STATED_BYTES, STATED_FLOPS
 from predictor.cost.hlo import TRANSCENDENTAL, numbers, short
 from predictor.cost.rules import MATRIX_CLASSES, RULES, flop_factor
 from predictor.cost.streaming import FLOPS_PER_ELEMENT
 from predictor.errors import CostRuleError
 from predictor.graph.ir import Kernel, OpNode
 from predictor.graph.ops import OPS
-from predictor.lower.draft import FLOATING, arithmetic_dtype
+from predictor.lower.draft import arithmetic_dtype
 from predictor.lower.xla_backends import Backend
-from predictor.lower.xla_custom import custom_kernel
+from predictor.lower.xla_custom import custom_kernel, is_query_gradient
 from predictor.lower.xla_groups import Group
 from predictor.lower.xla_matrix import conv_dims, dot_dims, padded_flops, passes
 from predictor.lower.xla_ops import KERNEL, LOOP
 from predictor.lower.xla_program import Hlo
+from predictor.lower.xla_sorting import network_flops, passes_over_memory
 from predictor.lower.xla_strength import PRODUCT_FLOPS
 from predictor.lower.xla_traffic import Traffic, traffic_of
 
@@ -46,9 +48,17 @@ def kernel_of(group: Group, backend: Backend, *, allow_opaque: bool) -> Kernel:
         factor = flop_factor(op, dtype)
         rule = RULES[op]
         own = times * padded_flops(dims, float(factor * rule.flops(dims)), backend)
-        reported = float(factor * rule.matmul_flops(dims))
+        if not is_query_gradient(node):
+            reported = float(factor * rule.matmul_flops(dims))
     elif group.root.kind == "library":
         own = float(flop_factor(op, dtype) * RULES[op].flops(dims))
+    if op == "opaque":
+        own = _stated(node, STATED_FLOPS)
+    passes_over = 1.0
+    if lead.kind == "library" and short(node.op) == "sort":
+        passes_over = passes_over_memory(node, dims, backend)
+        if backend.name == "tpu":
+            own = network_flops(dims, len(node.inputs))
     reported += sum(
         flops for m in group.members if isinstance(flops := m.node.attrs.get(PRODUCT_FLOPS), float)
     )
@@ -59,11 +69,19 @@ def kernel_of(group: Group, backend: Backend, *, allow_opaque: bool) -> Kernel:
         dtype=dtype,
         flops=own + _pointwise_flops(group),
         matmul_flops=reported,
-        read_bytes=traffic.read_bytes,
-        write_bytes=traffic.write_bytes,
+        read_bytes=max(
+            passes_over * traffic.read_bytes, _stated(node, STATED_BYTES) - traffic.write_bytes
+        ),
+        write_bytes=passes_over * traffic.write_bytes,
         name=_name(group, lead),
         module=node.module,
     )
+
+
+def _stated(node: OpNode, name: str) -> float:
+    """Work or traffic that the author of a Pallas kernel states; 0 without."""
+    value = node.attrs.get(name)
+    return value if isinstance(value, float) else 0.0
 
 
 def _described(group: Group, lead: Hlo, traffic: Traffic, *, allow_opaque: bool) -> Found:
@@ -86,7 +104,7 @@ def _described(group: Group, lead: Hlo, traffic: Traffic, *, allow_opaque: bool)
         known = custom_kernel(lead.node)
         if known is not None:
             return known
-        if not allow_opaque:
+        if not allow_opaque and STATED_FLOPS not in lead.node.attrs:
             raise CostRuleError(
                 f"no cost rule for {_called(lead.node)}"
                 + (f" in {lead.node.module!r}" if lead.node.module else "")
@@ -156,12 +174,10 @@ def _span(root: Hlo) -> int:
 
 
 def _pointwise_flops(group: Group) -> float:
-    """Arithmetic of everything in the group that is no product: 10 a transcendental."""
+    """Steps of everything in the group that is no product, of integers too: 10 a transcendental."""
     total = 0.0
     for member in group.members:
         if member.kind not in ("elementwise", "expensive", "reduce", "fold") or not member.writes:
-            continue
-        if member.writes[0].spec.dtype not in FLOATING:
             continue
         heavy = short(member.node.op) in TRANSCENDENTAL
         numel = member.node.inputs[0].numel if member.kind in ("reduce", "fold") else member.numel

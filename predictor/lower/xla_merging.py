@@ -9,6 +9,9 @@ from predictor.lower.xla_groups import MOST_MEMBERS, MOST_ROOTS, Group, readers_
 from predictor.lower.xla_ops import LOOP
 from predictor.lower.xla_program import Hlo, Val
 
+LONGEST_ROW = 131_072
+"""Elements of a row that one block of a GPU reduces and uses again; a whole tensor is none."""
+
 
 class Merging:
     """Groups while they are joined: who reads each value, and whose result it is."""
@@ -75,6 +78,8 @@ class Merging:
                 continue
             inner = found.hero
             if inner is None or inner.kind != "reduce" or not _along_rows(inner):
+                continue
+            if inner.node.inputs[0].numel > LONGEST_ROW * max(1, inner.numel):
                 continue
             if len(self.reading.get(id(value), {})) != 1 or not _spans(group, inner):
                 continue

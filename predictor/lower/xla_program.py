@@ -48,6 +48,8 @@ _IMPURE = frozenset(
      "stablehlo.recv", "stablehlo.infeed", "stablehlo.outfeed"}
 )  # fmt: skip
 
+_OVER_RANKS = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all"})
+
 
 def program_of(nodes: Sequence[OpNode]) -> list[Hlo]:
     """Operations in order, without views and repetitions.
@@ -102,6 +104,8 @@ def _is_bitcast(node: OpNode) -> bool:
         return bool(order) and long == sorted(long)
     if op in ("broadcast_in_dim", "slice", "pad"):
         return True
+    if op in _OVER_RANKS:  # of one device: nobody to talk to
+        return numbers(node, "replica_groups", (0, 0))[-1] == 1
     return op == "reduce" and len(node.inputs) == 2 and KERNEL not in node.attrs
 
 

@@ -92,3 +92,33 @@ def test_shipped_catalogue_is_what_the_builder_writes():
     shipped = (SCRIPT.parents[1] / "predictor" / "hardware" / "catalogue.toml").read_text("utf-8")
     assert tomllib.loads(text) == tomllib.loads(shipped)
     assert text.partition("\n[")[0] == shipped.partition("\n[")[0]
+
+
+def _additions(tmp_path, row):
+    path = tmp_path / "additions.csv"
+    path.write_text("device,field,value,source_url,how_read,note\n" + row + "\n")
+    return ["--additions", str(path)]
+
+
+def test_additions_fill_empty_cells_with_their_sources(tmp_path):
+    more = _additions(tmp_path, "acme-one,peak_bf16_tflops,40,a paper,memory,")
+    build.main([*write(tmp_path, [ROW]), *more])
+    row = tomllib.loads((tmp_path / "catalogue.toml").read_text())["acme-one"]
+    assert row["peak_bf16_tflops"] == 40
+    with (tmp_path / "catalogue_sources.csv").open(newline="") as handle:
+        last = list(csv.DictReader(handle))[-1]
+    assert (last["field"], last["source_url"]) == ("peak_bf16_tflops", "a paper")
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("acme-one,peak_fp32_tflops,40,a paper,memory,", "is known already"),
+        ("acme-two,peak_bf16_tflops,40,a paper,memory,", "no cell"),
+        ("acme-one,speed,40,a paper,memory,", "no cell"),
+        ("acme-one,peak_bf16_tflops,40,a paper,guessed,", "how_read"),
+    ],
+)
+def test_additions_are_checked(tmp_path, row, said):
+    with pytest.raises(ValueError, match=said):
+        build.main([*write(tmp_path, [ROW]), *_additions(tmp_path, row)])

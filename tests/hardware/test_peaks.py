@@ -239,9 +239,22 @@ def test_vector_work_takes_the_fp32_lanes_whatever_the_dtype():
             assert peak("nvidia-v100-sxm2-32gb", dtype, op_class) == 15.67
         assert peak("nvidia-v100-sxm2-32gb", "fp16", op_class) == 31.3
         assert peak("nvidia-tesla-p4", "fp16", op_class) == 5.704
-        assert peak("google-tpu-v4", "bf16", op_class) == math.inf  # bandwidth alone binds
+        assert peak("google-tpu-v4", "bf16", op_class) == 4.301  # its lanes, not its matrix units
     with pytest.raises(UnsupportedPrecision, match="fp64"):
         peak("google-tpu-v4", "fp64", "elementwise")
+
+
+def test_vector_work_without_a_known_rate_is_bounded_by_bandwidth_alone():
+    device = dataclasses.replace(resolve_device("google-tpu-v4"), peak_fp32_tflops=None)
+    rate = peak_tflops(device, op_class="reduction", dtype="bf16", software=Software())
+    assert rate == math.inf
+
+
+def test_fp32_products_of_a_tpu_never_take_its_lanes():
+    device = resolve_device("google-tpu-v5e")
+    assert device.peak_fp32_tflops == pytest.approx(implied_fp32_tflops(device), rel=0.001)
+    with pytest.raises(UnknownRateError, match="fp32"):
+        peak_tflops(device, op_class="matmul", dtype="fp32", software=Software())
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
 import predictor
 from predictor.hardware.catalogue import resolve_device
+from predictor.hardware.device import Software
 from predictor.lower.xla import lower_xla
 from predictor.lower.xla_backends import CPU, GPU, JAX, backend_of, tpu
 
@@ -118,3 +120,14 @@ def test_highest_precision_takes_longer_where_tf32_is_faster():
     }  # fmt: skip
     assert found["nvidia-a100-sxm-80gb", "highest"] > 3 * found["nvidia-a100-sxm-80gb", None]
     assert found["nvidia-v100-sxm2-32gb", "highest"] == found["nvidia-v100-sxm2-32gb", None]
+
+
+def test_a_pytorch_program_on_a_tpu_is_compiled_by_xla():
+    model = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.GELU(), torch.nn.LayerNorm(512))
+    x = torch.empty(64, 256)  # fp32, which TPUs multiply as bf16
+    alone = predictor.estimate(model, x, device="google-tpu-v5e")
+    assert alone.software.framework == "torch_xla"
+    asked = Software(framework="torch_xla", mode="compiled")
+    same = predictor.estimate(model, x, device="google-tpu-v5e", software=asked)
+    assert alone.step.latency_us == same.step.latency_us
+    assert all(name.startswith("xla.") for name in alone.kernels["name"])

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from predictor.capture.stablehlo.mosaic import MOSAIC, mosaic_facts
+
 Attrs: TypeAlias = Mapping[str, Any]
 """Attributes of an MLIR operation by name."""
 Reading: TypeAlias = Callable[[Attrs], dict[str, object]]
@@ -134,11 +136,16 @@ def _scatter(attrs: Attrs) -> dict[str, object]:
 def _custom_call(attrs: Attrs) -> dict[str, object]:
     found: dict[str, object] = {"target": attrs["call_target_name"].value}
     config = attrs.get("backend_config", None)
-    if config is not None:
+    if found["target"] == MOSAIC and isinstance(held := getattr(config, "value", None), str):
+        found |= mosaic_facts(held)
+    elif config is not None:
         found["config"] = str(config)[:4000]
     for name in ("mhlo.sharding", "kernel_name"):
         if name in attrs:
             found[name] = attrs[name].value
+    more = attrs.get("mhlo.backend_config", None)
+    if more is not None and "name" in more:  # a Triton kernel
+        found.setdefault("kernel_name", more["name"].value)
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from predictor.capture.stablehlo.records import Body, Instr, Value
+from predictor.errors import CaptureError
 
 Known = Callable[[Value], "int | None"]
 """The integer that a value is known to hold, None when it is not."""
@@ -22,14 +23,27 @@ SAME: frozenset[str] = frozenset(
      "stablehlo.optimization_barrier"}
 )  # fmt: skip
 """Operations that keep a scalar's value."""
-_TRIPS: Mapping[str, Callable[[int, int, int], int]] = {
-    "LT": lambda first, bound, step: -((first - bound) // step) if step > 0 else 0,
-    "LE": lambda first, bound, step: -((first - bound - 1) // step) if step > 0 else 0,
-    "GT": lambda first, bound, step: -((bound - first) // -step) if step < 0 else 0,
-    "GE": lambda first, bound, step: -((bound - first - 1) // -step) if step < 0 else 0,
-    "NE": lambda first, bound, step: (bound - first) // step if step else 0,
+_KEEPS: Mapping[str, Callable[[int, int], bool]] = {
+    "LT": lambda value, bound: value < bound,
+    "LE": lambda value, bound: value <= bound,
+    "GT": lambda value, bound: value > bound,
+    "GE": lambda value, bound: value >= bound,
+    "NE": lambda value, bound: value != bound,
 }
-"""Iterations by the direction of the comparison that keeps the loop going."""
+"""Whether a counter keeps the loop going, by the direction of its comparison with the bound."""
+
+
+def _iterations(direction: str, first: int, bound: int, step: int) -> int | None:
+    """Runs of a loop's body; None of a loop that never ends."""
+    if not _KEEPS[direction](first, bound):
+        return 0
+    way = bound - first
+    if direction == "NE":
+        return way // step if step and way % step == 0 and way // step > 0 else None
+    if step <= 0 if direction in ("LT", "LE") else step >= 0:
+        return None
+    included = 1 if direction in ("LE", "GE") else 0
+    return -(-(abs(way) + included) // abs(step))
 
 
 def trip_count(condition: Body, body: Body, start: Known) -> int | None:
@@ -39,6 +53,9 @@ def trip_count(condition: Body, body: Body, start: Known) -> int | None:
         condition: region that compares a carried counter with a bound.
         body: region that steps the counter.
         start: what each argument of `condition` holds before the first iteration, if known.
+
+    Raises:
+        CaptureError: the loop never ends.
     """
     if len(condition.results) != 1:
         return None
@@ -53,7 +70,7 @@ def trip_count(condition: Body, body: Body, start: Known) -> int | None:
         left, right = right, left
         direction = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE"}.get(direction, direction)
     place = places.get(left)
-    if place is None or direction not in _TRIPS or place >= len(body.results):
+    if place is None or direction not in _KEEPS or place >= len(body.results):
         return None
     if right in places and not carried_through(body, places[right]):
         return None
@@ -62,7 +79,13 @@ def trip_count(condition: Body, body: Body, start: Known) -> int | None:
     step = _step(body, place)
     if bound is None or first is None or step is None:
         return None
-    return max(0, _TRIPS[direction](first, bound, step))
+    trips = _iterations(direction, first, bound, step)
+    if trips is None:
+        raise CaptureError(
+            f"a loop of the program never ends: its counter starts at {first}, changes by {step} "
+            f"and is to run while it is {direction} {bound}"
+        )
+    return trips
 
 
 def _makers(body: Body) -> dict[Value, Instr]:

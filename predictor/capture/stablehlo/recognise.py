@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from types import FunctionType
 
 FILES: tuple[str, ...] = (".mlir", ".mlirbc", ".mlir.bc")
 """Endings of files of StableHLO text or bytecode."""
@@ -24,7 +25,9 @@ def is_jax_program(target: object) -> bool:
 
 
 def _traces(target: object) -> bool:
-    return hasattr(target, "trace") or hasattr(target, "jaxpr")
+    """Whether JAX made it: jitted, traced, or the plain function with `.lower` of `jax.pmap`."""
+    mapped = isinstance(target, FunctionType) and hasattr(target, "__wrapped__")
+    return hasattr(target, "trace") or hasattr(target, "jaxpr") or mapped
 
 
 def is_stablehlo(target: object) -> bool:

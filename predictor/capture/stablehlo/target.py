@@ -27,8 +27,9 @@ def capture_stablehlo(
 
     Args:
         target: file name, or jitted function (see `capture_jitted`).
-        inputs: first argument of a jitted function, or all of them as a tuple or list, or keyword
-            ones as a mapping whose keys are its parameters.
+        inputs: first argument of a jitted function, or all of them as a tuple, or keyword ones as
+            a mapping whose keys are its parameters. A list is one argument where the function can
+            be called with one, else all of them; a tuple that fits as one alone is that one.
         more: its further arguments.
         mode: see `graph_of_module`.
         dims: `trips` alone.
@@ -80,8 +81,19 @@ def _arguments(
         pair = len(inputs) == 2 and isinstance(inputs[0], tuple) and isinstance(inputs[1], Mapping)
         if pair and set(inputs[1]) <= _parameters(target):
             return inputs[0], inputs[1]
+        if _takes(target, inputs) and (isinstance(inputs, list) or not _takes(target, *inputs)):
+            return (inputs,), {}
         return tuple(inputs), {}
     return (inputs,), {}
+
+
+def _takes(target: object, *args: object) -> bool:
+    """Whether a function can be called with these positional arguments."""
+    try:
+        inspect.signature(target).bind(*args)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _parameters(target: object) -> set[str]:

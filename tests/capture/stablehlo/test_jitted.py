@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import predictor
-from predictor.errors import CostRuleError
+from predictor.errors import CaptureError, CostRuleError
 from predictor.graph.serialize import load_graph, save_graph
 from predictor.lower.eager import lower_eager
 from predictor.lower.xla import lower_xla
@@ -93,3 +93,38 @@ def test_a_lowered_program_is_not_taken_for_eager_calls():
     graph = predictor.capture(jax.jit(_mlp), *_arguments())
     with pytest.raises(CostRuleError, match="which no framework runs call by call"):
         lower_eager(graph, allow_opaque=True)
+
+
+def test_a_mapped_function_is_taken_for_the_devices_at_hand():
+    mapped = jax.pmap(lambda x: x @ x.T, devices=jax.devices()[:1])
+    graph = predictor.capture(mapped, jax.ShapeDtypeStruct((1, 32, 16), jnp.float32))
+    assert lower_xla(graph).kernels[0].matmul_flops == 2 * 32 * 32 * 16
+
+
+SPEC = jax.ShapeDtypeStruct((4, 8), jnp.float32)
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "shapes"),
+    [
+        (lambda pair: pair[0] + pair[1], [SPEC, SPEC], [(4, 8)]),
+        (lambda pair: pair[0] + pair[1], (SPEC, SPEC), [(4, 8)]),
+        (lambda pair, more=None: pair[0] + pair[1], [SPEC, SPEC], [(4, 8)]),
+        (lambda a, b: a + b, [SPEC, SPEC], [(4, 8)]),
+        (lambda a, b: a + b, (SPEC, SPEC), [(4, 8)]),
+        (lambda a, b=None: a + b, (SPEC, SPEC), [(4, 8)]),
+        (lambda *all_: sum(all_[1:], all_[0]), (SPEC, SPEC, SPEC), [(4, 8), (4, 8)]),
+    ],
+)
+def test_lists_are_one_argument_where_one_is_taken_and_tuples_are_all(function, inputs, shapes):
+    graph = predictor.capture(jax.jit(function), inputs)
+    assert [n.outputs[0].shape for n in graph.nodes] == shapes
+
+
+def test_a_call_back_into_python_is_refused_with_what_to_do():
+    def printing(x):
+        jax.debug.print("{}", x.sum())
+        return x + 1
+
+    with pytest.raises(CaptureError, match=r"call back into Python.*leave it out"):
+        predictor.capture(jax.jit(printing), SPEC, platform="tpu")

@@ -64,6 +64,20 @@ def test_a_counted_loop_runs_as_often_as_it_counts(tmp_path, condition, body, st
     assert _products(_graph(tmp_path, _loop(condition, body, start))) == count
 
 
+@pytest.mark.parametrize(
+    ("condition", "body", "start"),
+    [
+        ("stablehlo.compare NE, %i, %bound", "stablehlo.add %i, %two : tensor<i32>", "0"),
+        ("stablehlo.compare NE, %i, %bound", "stablehlo.add %i, %one : tensor<i32>", "9"),
+        ("stablehlo.compare LT, %i, %bound", "stablehlo.subtract %i, %one : tensor<i32>", "0"),
+        ("stablehlo.compare GE, %i, %bound", "stablehlo.add %i, %one : tensor<i32>", "7"),
+    ],
+)
+def test_a_loop_that_never_ends_is_refused(tmp_path, condition, body, start):
+    with pytest.raises(CaptureError, match="never ends"):
+        _graph(tmp_path, _loop(condition, body, start))
+
+
 def test_an_uncounted_loop_asks_and_takes_the_answer(tmp_path):
     text = _loop("stablehlo.compare LT, %i, %n")
     with pytest.raises(CaptureError, match=r"does not fix how often.*trips=N"):
