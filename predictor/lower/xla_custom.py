@@ -112,6 +112,7 @@ _CALLS: Sequence[tuple[str, Callable[[OpNode], Found | None]]] = (
     (r"threefry|philox|rng", _random),
     (r"top_?k", _top_k),
     (r"cublas.*matmul|cublas.*gemm", _product),
+    (r"pivots_to_permutation", _rows("scan")),
     (r"softmax", _rows("softmax")),
     (r"rms_?norm", _rows("rms_norm")),
     (r"layer_?norm", _rows("layer_norm")),

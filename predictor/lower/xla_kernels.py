@@ -15,6 +15,7 @@ from predictor.graph.ops import OPS
 from predictor.lower.draft import arithmetic_dtype
 from predictor.lower.xla_backends import Backend
 from predictor.lower.xla_custom import custom_kernel, is_query_gradient
+from predictor.lower.xla_factoring import factoring
 from predictor.lower.xla_groups import Group
 from predictor.lower.xla_matrix import conv_dims, dot_dims, padded_flops, passes
 from predictor.lower.xla_ops import KERNEL, LOOP
@@ -52,8 +53,9 @@ def kernel_of(group: Group, backend: Backend, *, allow_opaque: bool) -> Kernel:
             reported = float(factor * rule.matmul_flops(dims))
     elif group.root.kind == "library":
         own = float(flop_factor(op, dtype) * RULES[op].flops(dims))
+    launches = 1
     if op == "opaque":
-        own = _stated(node, STATED_FLOPS)
+        own, launches = factoring(node) or (_stated(node, STATED_FLOPS), 1)
     passes_over = 1.0
     if lead.kind == "library" and short(node.op) == "sort":
         passes_over = passes_over_memory(node, dims, backend)
@@ -75,6 +77,7 @@ def kernel_of(group: Group, backend: Backend, *, allow_opaque: bool) -> Kernel:
         write_bytes=passes_over * traffic.write_bytes,
         name=_name(group, lead),
         module=node.module,
+        launches=launches,
     )
 
 
@@ -104,7 +107,8 @@ def _described(group: Group, lead: Hlo, traffic: Traffic, *, allow_opaque: bool)
         known = custom_kernel(lead.node)
         if known is not None:
             return known
-        if not allow_opaque and STATED_FLOPS not in lead.node.attrs:
+        told = STATED_FLOPS in lead.node.attrs or factoring(lead.node) is not None
+        if not allow_opaque and not told:
             raise CostRuleError(
                 f"no cost rule for {_called(lead.node)}"
                 + (f" in {lead.node.module!r}" if lead.node.module else "")
