@@ -127,7 +127,10 @@ def _operation(index: int, node: OpNode, reads: list[Val]) -> Hlo:
 
 def _free(hlo: Hlo) -> bool:
     """Whether it is computed from nothing that lies in memory, element by element."""
-    return hlo.kind in ("broadcast", "elementwise") and all(v.free for v in hlo.reads)
+    stored = hlo.node.op == "stablehlo.copy"  # made to be written on
+    return (
+        not stored and hlo.kind in ("broadcast", "elementwise") and all(v.free for v in hlo.reads)
+    )
 
 
 def _key(node: OpNode, reads: Sequence[Val]) -> tuple[object, ...] | None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from predictor.capture.stablehlo.loops import carried_through, trip_count
 from predictor.capture.stablehlo.records import TOKEN, Body, Instr, Module, TensorType, Value
 from predictor.capture.stablehlo.refs import (
     VIEWS,
+    Place,
     Ref,
     captured,
     folded,
@@ -48,24 +49,6 @@ SPREADS: frozenset[str] = frozenset({"stablehlo.broadcast_in_dim", "stablehlo.re
 _PRODUCTS = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
 IN_PLACE: frozenset[str] = frozenset({"stablehlo.dynamic_update_slice", "stablehlo.scatter"})
 """Operations that update their first operand where nobody else needs it any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where in the program: the loop, how often it runs, the depth of calls."""
-
-    loop: str = ""
-    trips: int = 1
-    depth: int = 0
-    where: str = ""
-    """Name stack of the call that led here."""
-
-    def inside(self, instr: Instr, *, loop: str | None = None, trips: int = 1) -> _Place:
-        """Within a call or a region of `instr`."""
-        return _Place(
-            self.loop if loop is None else loop, self.trips * trips, self.depth + 1,
-            f"{self.where}/{instr.where}",
-        )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -102,8 +85,8 @@ def flatten(
         kind = value.type if local is None else local(i, value.type)
         spec = walk.spec(kind, role=role)
         specs.append(spec)
-        env[value] = Ref(spec, None)
-    results = walk.body(module.main, env, _Place())
+        env[value] = Ref(spec, None, owned=module.arguments[i].updated)
+    results = walk.body(module.main, env, Place())
     if trips is not None and not walk.asked:
         raise CaptureError(
             f"{module.name}: the program fixes how often each of its loops runs: leave trips "
@@ -131,6 +114,8 @@ class _Walk:
         self._storages = 0
         self._placed = 0
         self._live: dict[int, list[Instr]] = {}
+        self._last: dict[int, frozenset[Value]] = {}
+        """Operands that nothing after an instruction of a region needs, by its identity."""
         self._weights: dict[int, float] = {}
 
     def spec(self, kind: TensorType, *, role: Role = "activation") -> TensorSpec:
@@ -142,7 +127,7 @@ class _Walk:
             storage_id=self._storages, storage_bytes=size, touched_bytes=size, role=role,
         )  # fmt: skip
 
-    def body(self, body: Body, env: dict[Value, Ref], place: _Place) -> list[Ref]:
+    def body(self, body: Body, env: dict[Value, Ref], place: Place) -> list[Ref]:
         """Place a region's instructions; what it returns."""
         if place.depth > MAX_CALLS:
             raise CaptureError(
@@ -180,12 +165,13 @@ class _Walk:
             for instr in reversed(body.instrs):
                 if instr.op in EFFECTS or any(r in needed for r in instr.results):
                     kept.append(instr)
+                    self._last[id(instr)] = frozenset(instr.operands) - needed
                     needed.update(instr.operands)
                     needed.update(v for b in instr.bodies for v in captured(b))
             self._live[key] = kept[::-1]
         return self._live[key]
 
-    def node(self, instr: Instr, env: Mapping[Value, Ref], place: _Place) -> list[Ref]:
+    def node(self, instr: Instr, env: Mapping[Value, Ref], place: Place) -> list[Ref]:
         """One node; its results."""
         number = len(self.ops)
         refs = [env[v] for v in instr.operands]
@@ -208,7 +194,7 @@ class _Walk:
         one = instr.op in SPREADS and refs[0].one
         return [Ref(spec, number, known, one) for spec in outputs]
 
-    def constraint(self, instr: Instr, env: Mapping[Value, Ref], place: _Place) -> None:
+    def constraint(self, instr: Instr, env: Mapping[Value, Ref], place: Place) -> None:
         """A node that says how a value is split from here on; the partitioner takes it out."""
         ref = env[instr.operands[0]]
         text = str(instr.attrs.get("sharding") or instr.attrs.get("mhlo.sharding") or "")
@@ -228,8 +214,7 @@ class _Walk:
             attrs["view"] = True
             return [retyped(refs[0], instr.results[0].type).spec]
         made = [self.spec(r.type) for r in instr.results]
-        alone = instr.op in IN_PLACE and instr.operands[0].uses == 1
-        if alone and refs[0].node is not None and refs[0].spec.storage_bytes:
+        if instr.op in IN_PLACE and refs[0].owned and instr.operands[0] in self._last[id(instr)]:
             attrs["in_place"] = True
             made[0] = refs[0].spec
         return made
@@ -263,7 +248,7 @@ class _Walk:
 
     # structured operations
 
-    def constant(self, instr: Instr, env: dict[Value, Ref], place: _Place) -> list[Ref]:
+    def constant(self, instr: Instr, env: dict[Value, Ref], place: Place) -> list[Ref]:
         """A constant launches nothing; equal elements are no memory either."""
         spec = self.spec(instr.results[0].type, role="buffer")
         if instr.attrs.get("splat"):
@@ -273,18 +258,27 @@ class _Walk:
             )  # fmt: skip
         held = instr.attrs.get("value")
         known = held if isinstance(held, int) else None
-        return [Ref(spec, None, known, bool(instr.attrs.get("one")))]
+        return [Ref(spec, None, known, bool(instr.attrs.get("one")), owned=False)]
 
-    def call(self, instr: Instr, env: dict[Value, Ref], place: _Place) -> list[Ref]:
+    def call(self, instr: Instr, env: dict[Value, Ref], place: Place) -> list[Ref]:
         """A function's body in place of its call."""
         name = str(instr.attrs.get("callee", instr.attrs.get("decomposition")))
         target = self.module.functions.get(name)
         if target is None:
             raise CaptureError(f"{self.module.name} calls @{name}, which it does not hold")
-        return self.inlined(target, [env[v] for v in instr.operands], {}, place.inside(instr))
+        return self.inlined(target, self.given(instr, env), {}, place.inside(instr))
+
+    def given(self, instr: Instr, env: Mapping[Value, Ref]) -> list[Ref]:
+        """What an instruction hands to a region: memory to write again where it is the last."""
+        last = self._last[id(instr)]
+        found = [env[v] for v in instr.operands]
+        return [
+            replace(ref, owned=ref.owned and v in last and instr.operands.count(v) == 1)
+            for v, ref in zip(instr.operands, found, strict=True)
+        ]  # fmt: skip
 
     def inlined(
-        self, body: Body, given: Sequence[Ref], env: Mapping[Value, Ref], place: _Place
+        self, body: Body, given: Sequence[Ref], env: Mapping[Value, Ref], place: Place
     ) -> list[Ref]:
         """A region's results for these arguments."""
         if len(given) != len(body.args):
@@ -296,10 +290,10 @@ class _Walk:
         inner.update(zip(body.args, given, strict=True))
         return self.body(body, inner, place)
 
-    def loop(self, instr: Instr, env: dict[Value, Ref], place: _Place) -> list[Ref]:
+    def loop(self, instr: Instr, env: dict[Value, Ref], place: Place) -> list[Ref]:
         """The body once, its nodes marked with the number of iterations."""
         condition, body = instr.bodies
-        given = [env[v] for v in instr.operands]
+        given = self.given(instr, env)
         start = {arg: ref.known for arg, ref in zip(condition.args, given, strict=True)}
         outer = {v: r.known for v, r in env.items() if r.known is not None}
         count = trip_count(condition, body, lambda v: start.get(v, outer.get(v)))
@@ -320,19 +314,38 @@ class _Walk:
                 "lowered with"
             )
         name = f"{place.loop}/{len(self.ops)}"
-        inner = dict(env)
-        held = [
-            ref.known if ref.known is not None and carried_through(body, i) else None
-            for i, ref in enumerate(given)
+        inner = {value: replace(ref, owned=False) for value, ref in env.items()}
+        through = [carried_through(body, i) for i in range(len(given))]
+        held = [ref.known if same else None for ref, same in zip(given, through, strict=True)]
+        carried = [
+            replace(ref, owned=False) if same else self.copied(instr, ref, place)
+            for ref, same in zip(given, through, strict=True)
         ]
-        for arg, ref, known in zip(body.args, given, held, strict=True):
-            inner[arg] = Ref(ref.spec, ref.node, known)
-        self.escape(given)
+        for arg, ref, known in zip(body.args, carried, held, strict=True):
+            inner[arg] = replace(ref, known=known, one=False)
+        self.escape(carried)
         found = self.body(body, inner, place.inside(instr, loop=name, trips=count))
         self.escape(found)
-        return [Ref(ref.spec, ref.node, known) for ref, known in zip(found, held, strict=True)]
+        return [
+            replace(before if same else ref, known=known, one=False)
+            for before, ref, same, known in zip(given, found, through, held, strict=True)
+        ]
 
-    def branch(self, instr: Instr, env: dict[Value, Ref], place: _Place) -> list[Ref]:
+    def copied(self, instr: Instr, ref: Ref, place: Place) -> Ref:
+        """What a loop changes lies in memory of its own: a copy of what it must not write on."""
+        if ref.owned or ref.spec.numel <= 1:
+            return replace(ref, owned=True)
+        made = self.spec(TensorType(ref.spec.shape, ref.spec.dtype), role=ref.spec.role)
+        number = len(self.ops)
+        self.ops.append(Instr("stablehlo.copy", [], [], {}, [], instr.where))
+        self.inputs.append([ref.spec])
+        self.outputs.append((made,))
+        self.attrs.append({"trips": place.trips, "loop": place.loop} if place.loop else {})
+        self.deps.append(() if ref.node is None else (ref.node,))
+        self.phases.append(self.phase(f"{place.where}/{instr.where}", self.deps[-1]))
+        return Ref(made, number)
+
+    def branch(self, instr: Instr, env: dict[Value, Ref], place: Place) -> list[Ref]:
         """The branch with the most work: which one runs is not known."""
         weights = [self.weight(body, 0) for body in instr.bodies]
         body = instr.bodies[weights.index(max(weights))]
@@ -360,7 +373,7 @@ class _Walk:
             self._weights[key] = total
         return self._weights[key]
 
-    def manual(self, instr: Instr, env: dict[Value, Ref], place: _Place) -> list[Ref]:
+    def manual(self, instr: Instr, env: dict[Value, Ref], place: Place) -> list[Ref]:
         """A region written for one device: its own types are what a device holds."""
         (body,) = instr.bodies
         given = [
@@ -369,7 +382,7 @@ class _Walk:
         return self.inlined(body, given, env, place.inside(instr))
 
 
-_Handler = Callable[[_Walk, Instr, dict[Value, Ref], _Place], list[Ref]]
+_Handler = Callable[[_Walk, Instr, dict[Value, Ref], Place], list[Ref]]
 _HANDLERS: Mapping[str, _Handler] = {
     "stablehlo.constant": _Walk.constant,
     "func.call": _Walk.call,

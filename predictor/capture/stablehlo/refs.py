@@ -1,9 +1,9 @@
-"""`Ref`: what stands behind a value while a program is flattened, and small questions about it."""
+"""What stands behind a value while a program is flattened, and where it stands."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from predictor.capture.stablehlo.loops import FOLDS, SAME
 from predictor.capture.stablehlo.records import TOKEN, Body, Instr, TensorType, Value
@@ -25,6 +25,27 @@ class Ref:
     known: int | None = None
     one: bool = False
     """Whether every element is the floating-point number 1."""
+    owned: bool = True
+    """Whether its memory may be written again: not that of constants and of arguments that the
+    caller keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in the program: the loop, how often it runs, the depth of calls."""
+
+    loop: str = ""
+    trips: int = 1
+    depth: int = 0
+    where: str = ""
+    """Name stack of the call that led here."""
+
+    def inside(self, instr: Instr, *, loop: str | None = None, trips: int = 1) -> Place:
+        """Within a call or a region of `instr`."""
+        return Place(
+            self.loop if loop is None else loop, self.trips * trips, self.depth + 1,
+            f"{self.where}/{instr.where}",
+        )  # fmt: skip
 
 
 def is_sharding(instr: Instr) -> bool:
@@ -43,7 +64,7 @@ def retyped(ref: Ref, kind: TensorType) -> Ref:
         storage_id=spec.storage_id, storage_bytes=spec.storage_bytes, touched_bytes=size,
         role=spec.role,
     )  # fmt: skip
-    return Ref(made, ref.node, ref.known, ref.one)
+    return replace(ref, spec=made)
 
 
 def captured(body: Body) -> set[Value]:

@@ -110,7 +110,8 @@ def test_loops_in_loops_multiply():
     graph = predictor.capture(jax.jit(run), jax.ShapeDtypeStruct((8, 8), jnp.float32))
     assert _products(graph) == 4 * (3 + 1)
     kernels = [(k.op, k.repeats) for k in lower_xla(graph).kernels]
-    assert kernels == [("matmul", 12), ("matmul", 4)]  # counters launch nothing
+    # counters launch nothing; what a loop changes and is read besides, it changes in a copy
+    assert kernels == [("copy", 1), ("copy", 4), ("matmul", 12), ("matmul", 4)]
 
 
 def _tanhs(*lengths: int):
@@ -118,7 +119,7 @@ def _tanhs(*lengths: int):
     step = jnp.tanh
     for length in reversed(lengths):
         step = partial(_repeated, step, length)
-    return jax.jit(step)
+    return jax.jit(step, donate_argnums=0)
 
 
 def _repeated(step, length, x):
