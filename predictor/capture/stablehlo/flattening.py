@@ -14,7 +14,10 @@ from dataclasses import dataclass, field, replace
 from predictor.capture.stablehlo.loops import carried_through, trip_count
 from predictor.capture.stablehlo.records import TOKEN, Body, Instr, Module, TensorType, Value
 from predictor.capture.stablehlo.refs import (
+    EFFECTS,
+    IN_PLACE,
     VIEWS,
+    Carry,
     Place,
     Ref,
     captured,
@@ -39,16 +42,9 @@ PASS: frozenset[str] = frozenset({
 """Operations that hand their operands on and launch nothing."""
 CONSTRAINTS: frozenset[str] = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 """Operations that say how a value is split over devices."""
-EFFECTS: frozenset[str] = frozenset({
-    "stablehlo.infeed", "stablehlo.outfeed", "stablehlo.send", "stablehlo.recv",
-    "stablehlo.custom_call",
-})  # fmt: skip
-"""Operations that are kept although nobody reads their results."""
 SPREADS: frozenset[str] = frozenset({"stablehlo.broadcast_in_dim", "stablehlo.reshape"})
 """Operations whose result has the operand's elements only."""
 _PRODUCTS = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
-IN_PLACE: frozenset[str] = frozenset({"stablehlo.dynamic_update_slice", "stablehlo.scatter"})
-"""Operations that update their first operand where nobody else needs it any more."""
 
 
 @dataclass(slots=True)
@@ -59,6 +55,7 @@ class Flattened:
     arguments: list[TensorSpec]
     results: list[Ref]
     warnings: list[str] = field(default_factory=list)
+    carries: list[Carry] = field(default_factory=list)
 
 
 def flatten(
@@ -93,7 +90,8 @@ def flatten(
             "(--dim trips) out"
         )
     walk.escape(results)
-    return Flattened(walk.finished(), specs, results, list(dict.fromkeys(walk.warnings)))
+    warnings = list(dict.fromkeys(walk.warnings))
+    return Flattened(walk.finished(), specs, results, warnings, walk.carries)
 
 
 class _Walk:
@@ -109,6 +107,7 @@ class _Walk:
         self.deps: list[tuple[int, ...]] = []
         self.phases: list[Phase] = []
         self.warnings: list[str] = []
+        self.carries: list[Carry] = []
         self.asked = False
         """Whether a loop took the iterations that were given."""
         self._storages = 0
@@ -324,8 +323,14 @@ class _Walk:
         for arg, ref, known in zip(body.args, carried, held, strict=True):
             inner[arg] = replace(ref, known=known, one=False)
         self.escape(carried)
-        found = self.body(body, inner, place.inside(instr, loop=name, trips=count))
+        first, inside = len(self.ops), place.inside(instr, loop=name, trips=count)
+        found = self.body(body, inner, inside)
         self.escape(found)
+        self.carries += [
+            Carry(before.spec, after.spec, first, len(self.ops), inside)
+            for before, after, same in zip(carried, found, through, strict=True)
+            if not same and before.spec.numel > 1
+        ]
         return [
             replace(before if same else ref, known=known, one=False)
             for before, ref, same, known in zip(given, found, through, held, strict=True)

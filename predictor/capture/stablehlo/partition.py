@@ -3,9 +3,11 @@
 The shapes of an annotated program are of all devices together. Splits go forward from the arguments
 through every operation, dimension by dimension; where operands do not fit together, the one that
 costs least is gathered, and where a split dimension is summed, the result is reduced over its
-devices (to the shard that an argument of its shape has: FSDP's gradients). A partitioner such as
-Shardy searches further: figures are rough where a program leaves it much to decide. Regions written
-for one device (`shard_map`) are taken as they are.
+devices (to the shard that an argument of its shape has: FSDP's gradients). What a loop carries lies
+as its body gives it, or is moved every iteration; results are moved to where the program wants
+them. A partitioner such as Shardy searches further, from the results back too: figures are rough
+where a program leaves it much to decide. Regions written for one device (`shard_map`) are taken as
+they are.
 """
 
 from __future__ import annotations
@@ -13,15 +15,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from predictor.capture.stablehlo.flattening import Flattened
 from predictor.capture.stablehlo.records import Module
-from predictor.capture.stablehlo.refs import Ref
+from predictor.capture.stablehlo.refs import Carry, Ref
 from predictor.capture.stablehlo.sharding import Mesh, Split
-from predictor.capture.stablehlo.splits import wanted_of
-from predictor.graph.ir import OpNode, TensorSpec
+from predictor.capture.stablehlo.splits import borders, wanted_of
+from predictor.graph.ir import DTYPE_BYTES, OpNode, TensorSpec
 
 RESHARD = "sdy.sharding_constraint"
+MOST_ROUNDS = 4
+"""Times that a program is cut, until what its loops carry lies as their bodies give it."""
+_Key: TypeAlias = tuple[int, tuple[int, ...]]
+"""A tensor: its storage and the shape that it is seen in."""
 LINEAR: frozenset[str] = frozenset(
     f"stablehlo.{name}" for name in ("convert", "transpose", "reshape", "negate")
 )
@@ -35,26 +42,41 @@ def partitioned(flat: Flattened, module: Module) -> Flattened:
         mesh.split(argument.sharding, len(spec.shape)) or ((),) * len(spec.shape)
         for argument, spec in zip(module.arguments, flat.arguments, strict=True)
     ]
-    constrained = any(node.op == RESHARD for node in flat.nodes)
-    if not constrained and not any(axes for split in splits for axes in split):
+    asked = [
+        None if "?" in text else mesh.split(text, len(ref.spec.shape))
+        for text, ref in zip(module.result_shardings, flat.results, strict=False)
+    ]
+    stated = [node for node in flat.nodes if node.op == RESHARD]
+    if not stated and not any(axes for split in (*splits, *filter(None, asked)) for axes in split):
         return flat
-    cut = _Cutter(mesh, flat, splits)
-    for number, node in enumerate(flat.nodes):
-        cut.place(number, node)
+    taken: dict[_Key, Split] = {}
+    for _ in range(MOST_ROUNDS):
+        cut = _Cutter(mesh, flat, splits, taken)
+        cut.run(flat)
+        found = {**taken, **cut.suits}
+        if found == taken:
+            break
+        taken = found
+    cut.hand_out(flat.results, asked)
     arguments = [cut.local(spec, split) for spec, split in zip(flat.arguments, splits, strict=True)]
     results = [Ref(ref.spec, ref.node) for ref in flat.results]
-    return Flattened(cut.nodes, arguments, results, flat.warnings)
+    return Flattened(cut.nodes, arguments, results, flat.warnings, flat.carries)
 
 
 class _Cutter:
     """Places nodes with local tensors."""
 
-    def __init__(self, mesh: Mesh, flat: Flattened, splits: Sequence[Split]) -> None:
+    def __init__(
+        self, mesh: Mesh, flat: Flattened, splits: Sequence[Split], taken: Mapping[_Key, Split]
+    ) -> None:
         self.mesh = mesh
+        self.taken = taken
+        """Splits of what loops carry, as an earlier round found that they suit their bodies."""
+        self.suits: dict[_Key, Split] = {}
         self.nodes: list[OpNode] = []
         self.number: dict[int, int] = {}
-        self.split: dict[tuple[int, tuple[int, ...]], Split] = {}
-        self.partial: dict[tuple[int, tuple[int, ...]], tuple[str, ...]] = {}
+        self.split: dict[_Key, Split] = {}
+        self.partial: dict[_Key, tuple[str, ...]] = {}
         self.moved: dict[tuple[int, tuple[int, ...], Split], TensorSpec] = {}
         self.shard_of: dict[tuple[int, ...], Split] = {}
         self.made: dict[int, int] = {}
@@ -69,6 +91,58 @@ class _Cutter:
             if any(split[1:]):  # one layer of parameters that a scan stacks
                 self.shard_of.setdefault(spec.shape[1:], split[1:])
                 self.shard_of.setdefault((1, *spec.shape[1:]), ((), *split[1:]))
+
+    def run(self, flat: Flattened) -> None:
+        """Place all nodes, and what loops carry between them."""
+        starts: dict[int, list[Carry]] = {}
+        ends: dict[int, list[Carry]] = {}
+        for carry in flat.carries:
+            starts.setdefault(carry.first, []).append(carry)
+            ends.setdefault(carry.end, []).append(carry)
+        for number, node in enumerate(flat.nodes):
+            for carry in starts.get(number, ()):
+                self.enter(carry)
+            self.place(number, node)
+            for carry in ends.get(number + 1, ()):
+                if carry.first < carry.end:
+                    self.next_trip(carry, node)
+
+    def enter(self, carry: Carry) -> None:
+        """A whole tensor goes into a loop as the loop's body gives it: cutting it costs nothing."""
+        key = (carry.before.storage_id, carry.before.shape)
+        split = self.taken.get(key)
+        if split is not None:
+            self.cut_back(carry.before, split)
+            self.split[key] = split
+
+    def next_trip(self, carry: Carry, node: OpNode) -> None:
+        """A tensor that the body gives in another split than it takes is moved every time."""
+        inside = {"trips": carry.place.trips, "loop": carry.place.loop}
+        node = replace(node, attrs=inside)
+        deps = {len(self.nodes) - 1} if self.nodes else set()
+        self.reduce(carry.after, node, deps)
+        mine, want = self.split_of(carry.after), self.split_of(carry.before)
+        if carry.before.storage_id == carry.after.storage_id:
+            return
+        used = {axis for axes in want for axis in axes}
+        suits = tuple(
+            old or (new if used.isdisjoint(new) else ())
+            for old, new in zip(want, mine, strict=True)
+        )
+        if suits != want:
+            self.suits[carry.before.storage_id, carry.before.shape] = suits
+        self.moved_to(carry.after, want, node, deps)
+
+    def hand_out(self, results: Sequence[Ref], asked: Sequence[Split | None]) -> None:
+        """The results as the program says that they are to lie."""
+        if not self.nodes:
+            return
+        node = replace(self.nodes[-1], attrs={})
+        for ref, split in zip(results, asked, strict=False):
+            if split is not None:
+                deps = {len(self.nodes) - 1}
+                self.reduce(ref.spec, node, deps, to=split)
+                self.moved_to(ref.spec, split, node, deps)
 
     def local(self, spec: TensorSpec, split: Split) -> TensorSpec:
         """A tensor as one device holds it."""
@@ -102,6 +176,15 @@ class _Cutter:
         wanted = wanted_of(node, [self.split_of(s) for s in node.inputs], self.mesh)
         for spec, split in zip(node.inputs, wanted.inputs, strict=True):
             inputs.append(self.moved_to(spec, split, node, deps))
+        for dim, places in borders(node, wanted.inputs[0]) if inputs else ():
+            shape = tuple(places if i == dim else n for i, n in enumerate(inputs[0].shape))
+            self.storages += 1
+            size = int(math.prod(shape) * DTYPE_BYTES[inputs[0].dtype])
+            edge = TensorSpec(
+                shape=shape, dtype=inputs[0].dtype, storage_id=self.storages, storage_bytes=size,
+                touched_bytes=size,
+            )  # fmt: skip
+            self.collective("collective_permute", edge, edge, wanted.inputs[0][dim], node, deps)
         outputs = []
         for spec, split in zip(node.outputs, wanted.outputs, strict=True):
             self.split[spec.storage_id, spec.shape] = split

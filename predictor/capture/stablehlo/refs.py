@@ -13,6 +13,13 @@ SHARDING_CALLS: frozenset[str] = frozenset(
     {"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement"}
 )
 """Custom calls that say where data lies."""
+EFFECTS: frozenset[str] = frozenset({
+    "stablehlo.infeed", "stablehlo.outfeed", "stablehlo.send", "stablehlo.recv",
+    "stablehlo.custom_call",
+})  # fmt: skip
+"""Operations that are kept although nobody reads their results."""
+IN_PLACE: frozenset[str] = frozenset({"stablehlo.dynamic_update_slice", "stablehlo.scatter"})
+"""Operations that update their first operand where nobody else needs it any more."""
 VIEWS: frozenset[str] = frozenset({"stablehlo.reshape", "stablehlo.bitcast_convert"})
 
 
@@ -46,6 +53,18 @@ class Place:
             self.loop if loop is None else loop, self.trips * trips, self.depth + 1,
             f"{self.where}/{instr.where}",
         )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """A tensor that a loop hands from one iteration to the next."""
+
+    before: TensorSpec
+    after: TensorSpec
+    first: int
+    end: int
+    """Nodes of the loop's body: from `first` up to `end`."""
+    place: Place
 
 
 def is_sharding(instr: Instr) -> bool:

@@ -184,9 +184,13 @@ def _dot(node: OpNode, given: Sequence[Split], mesh: Mesh) -> Wanted:
 
 
 def _convolution(node: OpNode, given: Sequence[Split], mesh: Mesh) -> Wanted:
-    """Batch and features split like a product's sides; windows are not followed."""
-    shapes = [len(node.inputs[0].shape), len(node.inputs[1].shape), len(node.outputs[0].shape)]
-    x, kernel, out = ([f"!{i}.{j}" for j in range(n)] for i, n in enumerate(shapes))
+    """Batch and features split like a product's sides, places like those of the result.
+
+    A device then needs the places at the borders of its part from its neighbours. In the gradient
+    of the weights the window runs over all places, which are summed.
+    """
+    shapes = [s.shape for s in (*node.inputs[:2], node.outputs[0])]
+    x, kernel, out = ([f"!{i}.{j}" for j in range(len(n))] for i, n in enumerate(shapes))
     grouped = any(numbers(node, f"{n}_group_count", (1,))[0] > 1 for n in ("feature", "batch"))
     x[numbers(node, "input_batch_dimension")[0]] = "b"
     out[numbers(node, "output_batch_dimension")[0]] = "b"
@@ -195,7 +199,45 @@ def _convolution(node: OpNode, given: Sequence[Split], mesh: Mesh) -> Wanted:
         kernel[numbers(node, "kernel_input_feature_dimension")[0]] = "k"
         kernel[numbers(node, "kernel_output_feature_dimension")[0]] = "n"
         out[numbers(node, "output_feature_dimension")[0]] = "n"
+    for axis, (i, j, k) in enumerate(_places(node)):
+        size, window, made = shapes[0][i], shapes[1][j], shapes[2][k]
+        stride, spread = (
+            (numbers(node, name) or [1] * (axis + 1))[axis]
+            for name in ("window_strides", "lhs_dilation")
+        )
+        if made == -(-size * spread // stride):
+            x[i] = out[k] = f"s{axis}"
+        elif window > made:
+            x[i] = kernel[j] = f"z{axis}"
     return _labelled(node, given, [x, kernel], [out], mesh)
+
+
+def _places(node: OpNode) -> list[tuple[int, int, int]]:
+    """Spatial dimensions of a convolution's input, window and output, together."""
+    names = ("input_spatial_dimensions", "kernel_spatial_dimensions", "output_spatial_dimensions")
+    return list(zip(*(numbers(node, name) for name in names), strict=True))
+
+
+def borders(node: OpNode, split: Split) -> list[tuple[int, int]]:
+    """What a convolution's device needs of its neighbours: a dimension and its places, a side each.
+
+    A window of k places that moves by s reaches k - s places over a part.
+    """
+    found: list[tuple[int, int]] = []
+    if short(node.op) != "convolution":
+        return found
+    for axis, (i, j, _) in enumerate(_places(node)):
+        stride, spread, holes = (
+            (numbers(node, name) or [1] * (axis + 1))[axis]
+            for name in ("window_strides", "lhs_dilation", "rhs_dilation")
+        )
+        window = node.inputs[1].shape[j]
+        if not split[i] or window > node.inputs[0].shape[i] // 2:
+            continue
+        over = max(0, (window - 1) * holes + 1 - stride)
+        sides = (over // 2, over - over // 2)
+        found += [(i, -(-side // spread)) for side in sides if side > 0]
+    return found
 
 
 def _sized(node: OpNode, given: Sequence[Split], mesh: Mesh) -> Wanted:

@@ -118,3 +118,100 @@ def test_mapped_regions_are_taken_as_they_are():
     assert _ops(graph) == [
         ("dot_general", (8, 64)), ("tanh", (8, 64)), ("all_reduce", (8, 64)),
     ]  # fmt: skip
+
+
+def _exchanges(graph):
+    return [
+        (n.op.removeprefix("stablehlo."), n.outputs[0].shape, n.attrs.get("trips", 1))
+        for n in graph.nodes
+        if "replica_groups" in n.attrs
+    ]
+
+
+def _split(*axes):
+    return NamedSharding(MESH, PartitionSpec(*axes))
+
+
+@pytest.mark.parametrize(
+    ("given", "asked", "exchanges"),
+    [
+        (("data", None), (), [("all_gather", (1024, 512), 1)]),
+        (("data", None), (None, "data"), [("all_to_all", (1024, 128), 1)]),
+        ((None, None), ("data", None), []),
+        (("data", None), ("data", None), []),
+        (("data", "model"), ("data", None), [("all_gather", (256, 512), 1)]),
+    ],
+)
+def test_results_are_moved_to_where_the_program_wants_them(given, asked, exchanges):
+    run = jax.jit(jnp.tanh, out_shardings=_split(*asked))
+    x = jax.ShapeDtypeStruct((1024, 512), jnp.float32, sharding=_split(*given))
+    assert _exchanges(predictor.capture(run, x)) == exchanges
+
+
+def test_results_of_which_nothing_is_said_stay_where_they_are():
+    assert _exchanges(_graph(jnp.tanh, ((1024, 512), ("data", None)))) == []
+
+
+def test_a_sum_goes_to_the_shards_that_are_asked_for():
+    run = jax.jit(lambda x, w: x @ w, out_shardings=_split("data", "model"))
+    x, w = (
+        jax.ShapeDtypeStruct(shape, jnp.float32, sharding=_split(*axes))
+        for shape, axes in (((1024, 512), ("data", "model")), ((512, 512), ("model", None)))
+    )
+    assert _exchanges(predictor.capture(run, x, w)) == [("reduce_scatter", (256, 256), 1)]
+
+
+def test_what_a_loop_carries_is_moved_every_time_where_its_body_turns_it():
+    def run(x, w):
+        def step(c, _):
+            turned = jax.lax.with_sharding_constraint(jnp.tanh(c @ w), _split(None, "data"))
+            return turned, None
+
+        return jax.lax.scan(step, x, None, length=6)[0]
+
+    graph = _graph(run, ((1024, 512), ("data", None)), ((512, 512), ()))
+    assert _exchanges(graph) == [("all_to_all", (1024, 128), 6), ("all_to_all", (256, 512), 6)]
+
+
+def test_what_a_loop_carries_lies_as_its_body_gives_it():
+    def run(h, w):
+        return jax.lax.scan(lambda c, wi: (jnp.tanh(c @ wi), None), h, w)[0]
+
+    graph = _graph(run, ((1024, 512), ("data", None)), ((6, 512, 512), (None, None, "model")))
+    assert _exchanges(graph) == [("all_gather", (256, 512), 6)]  # as XLA's partitioner has it
+    (product,) = (n for n in graph.nodes if n.op == "stablehlo.dot_general")
+    assert product.outputs[0].shape == (256, 256)
+
+
+@pytest.mark.parametrize(
+    ("window", "stride", "made", "edges"),
+    [(3, 1, 16, [1, 1]), (3, 2, 8, [1]), (5, 1, 16, [2, 2]), (1, 1, 16, [])],
+)
+def test_a_convolution_over_parts_of_an_image_exchanges_its_borders(window, stride, made, edges):
+    def run(x, k):
+        return jax.lax.conv_general_dilated(
+            x, k, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+
+    graph = _graph(
+        run, ((8, 64, 64, 32), (None, "data", None, None)), ((window, window, 32, 32), ())
+    )
+    assert _exchanges(graph) == [("collective_permute", (8, e, 64, 32), 1) for e in edges]
+    assert graph.nodes[-1].outputs[0].shape[1] == made
+
+
+def test_gradients_of_a_convolution_over_parts_of_an_image():
+    def loss(k, x):
+        y = jax.lax.conv_general_dilated(
+            x, k, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+        return (y * y).sum()
+
+    graph = _graph(
+        jax.grad(loss, argnums=(0, 1)),
+        ((3, 3, 32, 32), ()),
+        ((8, 64, 64, 32), (None, "data", None, None)),
+    )
+    places = [n.inputs[0].shape for n in graph.nodes if n.op == "stablehlo.convolution"]
+    assert all(16 in shape for shape in places)
+    assert ("all_reduce", (3, 3, 32, 32), 1) in _exchanges(graph)
