@@ -11,6 +11,8 @@ from predictor.lower.xla_program import Hlo, Val
 
 LONGEST_ROW = 131_072
 """Elements of a row that one block of a GPU reduces and uses again; a whole tensor is none."""
+MOST_TRIED = 64
+"""Kernels that read the same value and are tried as one with another."""
 
 
 class Merging:
@@ -22,6 +24,8 @@ class Merging:
         self.gone: set[int] = set()
         self.maker: dict[int, Group] = {}
         self.reading: dict[int, dict[int, Group]] = {}
+        self.before: dict[int, list[Group]] = {}
+        """Readers of values that many read, in order, less those that are done with."""
         for group in self.order:
             self.maker.update((id(root), group) for root in group.roots)
             for value in group.reads():
@@ -107,7 +111,7 @@ class Merging:
         for value in group.reads():
             if 4 * value.spec.numel < span and not self.backend.launch_bytes:
                 continue  # what is shared is not worth a kernel with several outputs
-            candidates = list(self.reading.get(id(value), {}).values())
+            candidates = self.near(group, value)
             if value.maker is not None and id(value.maker) in self.maker:
                 candidates.append(self.maker[id(value.maker)])
             for other in candidates:
@@ -117,6 +121,21 @@ class Merging:
                 if id(other) not in self.gone and _can_widen(other) and self.fits(other, group):
                     return other
         return None
+
+    def near(self, group: Group, value: Val) -> list[Group]:
+        """The readers of a value to try: where all of a long program read it, those just before.
+
+        Kernels are tried from the last to the first, so that those after this one are done with.
+        """
+        readers = self.reading.get(id(value), {})
+        if len(readers) <= MOST_TRIED:
+            return list(readers.values())
+        if id(value) not in self.before:
+            self.before[id(value)] = sorted(readers.values(), key=lambda g: g.position)
+        left = self.before[id(value)]
+        while left and left[-1].position >= group.position:
+            left.pop()
+        return left[: -MOST_TRIED - 1 : -1]
 
     def fits(self, early: Group, late: Group) -> bool:
         """Whether the two run over the same elements and joining them leaves an order."""
