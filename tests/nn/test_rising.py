@@ -15,7 +15,7 @@ from predictor.graph.ir import Kernel, KernelGraph
 from predictor.hardware.catalogue import resolve_device
 from predictor.hardware.device import Software
 from predictor.nn.latency import LatencyPredictor
-from predictor.nn.rising import RISING, lowered, with_batch
+from predictor.nn.rising import RISING, enlarged, lowered
 
 CONV = {"c_in": 64, "h_in": 28, "w_in": 28, "c_out": 64, "h_out": 28, "w_out": 28, "kh": 3,
         "kw": 3, "groups": 1}  # fmt: skip
@@ -36,7 +36,7 @@ def test_a_kernel_on_a_larger_batch_costs_what_its_rule_says(
     table = table_from_graph(
         chain([make_kernel(op, batch=3, **CONV), make_kernel(op, batch=5, **CONV)])
     )
-    larger = with_batch(table, 4)
+    larger = enlarged(table, 4)
     assert batches(larger).tolist() == [12, 20] and batches(table).tolist() == [3, 5]
     for i, batch in enumerate((12, 20)):
         cost = kernel_cost(op, {"batch": batch, **CONV}, "fp32")
@@ -58,10 +58,49 @@ def test_a_time_is_bounded_by_those_of_larger_batches(
         return np.array([curve[int(b)] for b in batches(kernels)])
 
     own = np.array([5.0, 4.0, 2.0, 5.0, 1.0])
-    down = lowered(table, own, RISING, log_us_of)
+    down = lowered(table, own, ("conv",), log_us_of)
     assert down.tolist() == [-2.0, -2.0, 0.0, -2.0, 0.0]  # 1: least of 2, 4, 8; 2: of 4, 8, 16
     assert asked == [9]  # three that differ, at three sizes, at once
     assert not lowered(table, own, (), log_us_of).any() and len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("op", "dims", "counted"),
+    [
+        ("add", {"numel": 9, "inputs": 2, "outputs": 1}, "numel"),
+        ("fill", {"numel": 9, "inputs": 0, "outputs": 1}, "numel"),
+        ("cast", {"numel": 9, "inputs": 1, "outputs": 1}, "numel"),
+        ("quantize", {"rows": 3, "cols": 16}, "rows"),
+        ("softmax", {"rows": 3, "cols": 16}, "rows"),
+        ("reduction", {"rows": 3, "cols": 16}, "rows"),
+        ("layer_norm", {"rows": 3, "cols": 16}, "rows"),
+    ],
+)
+def test_streaming_kernels_grow_by_elements_or_rows(
+    make_kernel: MakeKernel, chain: Chain, op: str, dims: dict[str, int], counted: str
+) -> None:
+    table = table_from_graph(chain([make_kernel(op, **dims)]))
+    larger = enlarged(table, 8)
+    assert larger.dims[0, DIM_INDEX[counted]] == 8 * dims[counted]
+    cost = kernel_cost(op, {**dims, counted: 8 * dims[counted]}, "fp32")
+    assert larger.read_bytes[0] == pytest.approx(float(cost.read_bytes))
+    assert larger.write_bytes[0] == pytest.approx(float(cost.write_bytes))
+
+
+def test_a_short_stream_takes_no_longer_than_a_long_one(
+    make_kernel: MakeKernel, chain: Chain
+) -> None:
+    sizes = (1, 8, 4096)
+    table = table_from_graph(
+        chain([make_kernel("tanh", numel=n, inputs=1, outputs=1) for n in sizes])
+    )
+
+    def log_us_of(kernels: KernelTable) -> np.ndarray:
+        numel = kernels.dims[:, DIM_INDEX["numel"]]
+        return np.where(numel < 64, 3.0, np.where(numel < 1e6, 1.0, 2.0))
+
+    down = lowered(table, log_us_of(table), RISING, log_us_of)
+    assert down.tolist() == [-2.0, -2.0, 0.0]
 
 
 def test_convolutions_of_a_release_that_says_so_are_held_to_it(
