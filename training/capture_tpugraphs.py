@@ -3,8 +3,7 @@
     python training/capture_tpugraphs.py FOLDER --out datasets/tpugraphs/graphs
 
 FOLDER holds `module_tuning_data_layout.pb` as published. Needs the `jax` extra: jaxlib turns the
-HLO module inside into StableHLO. The trips of three loops follow from data that is not published:
-one each. No device is needed.
+HLO module inside into StableHLO. No device is needed.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / f"{PROGRAM}.mlirbc"
         program.write_bytes(xla_client._xla.mlir.hlo_to_stablehlo(module))
-        captured = capture(str(program), dims={"trips": 1})
+        captured = capture(str(program))
     kernels = lower_xla(captured, backend_of(resolve_device(DEVICE)), allow_opaque=True)
     whole = tuple(
         replace(

@@ -155,11 +155,11 @@ def _loop(group: Group, traffic: Traffic) -> Found:
     dims = {"numel": numel, "inputs": inputs, "outputs": len(group.roots)}
     if not names or not traffic.read_bytes:
         return "fill", {**dims, "inputs": 0}
+    taken = next((m for m in group.members if m.kind == "gather" and 2 * m.numel >= numel), None)
+    if taken is not None:
+        rows = max(1, min(_rows_taken(taken.node), numel))
+        return "gather", {"rows": rows, "cols": max(1, numel // rows)}
     if None not in kinds:
-        if "gather" in kinds:
-            index = next(m for m in group.members if m.kind == "gather").node.inputs[1].numel
-            rows = max(1, min(index, numel))
-            return "gather", {"rows": rows, "cols": max(1, numel // rows)}
         op = next(o for o in ("transpose", "cast", "copy") if o in kinds)
         return op, dims
     work = [name for name in names if name not in _MOVES]
@@ -168,6 +168,14 @@ def _loop(group: Group, traffic: Traffic) -> Found:
     if len(work) == 1 and work[0] in _SINGLE:
         return _SINGLE[work[0]], dims
     return "pointwise", dims
+
+
+def _rows_taken(gather: OpNode) -> int:
+    """Rows that a gather takes: one for each vector of indices."""
+    index = gather.inputs[1]
+    place = numbers(gather, "index_vector_dim", (len(index.shape),))[0]
+    length = index.shape[place] if place < len(index.shape) else 1
+    return index.numel // max(1, length)
 
 
 def _span(root: Hlo) -> int:

@@ -101,3 +101,12 @@ def test_a_sort_on_a_gpu_passes_over_memory_as_often_as_it_does(shape, passes):
     for size in shape:
         numel *= size
     assert kernel.bytes == passes * 2 * 4 * numel
+
+
+@BOTH
+@pytest.mark.parametrize("run", [lambda t, i: t[i], lambda t, i: jnp.take(t, i, axis=0)])
+def test_rows_that_are_looked_up_are_a_gather(run, backend):
+    table = jax.ShapeDtypeStruct((5000, 256), jnp.float32)
+    places = jax.ShapeDtypeStruct((8, 64), jnp.int32)
+    (kernel,) = _kernels(run, table, places, backend=backend)
+    assert (kernel.op, kernel.dims) == ("gather", {"rows": 512, "cols": 256})
