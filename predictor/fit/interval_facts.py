@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.hardware.catalogue import adopted_devices, load_catalogue
+from predictor.hardware.catalogue import resolve_device
 from predictor.nn.interval_scales import StepFacts
 
 if TYPE_CHECKING:
@@ -15,9 +15,12 @@ if TYPE_CHECKING:
 
 
 def device_kinds(devices: pd.Series[str]) -> NDArray[np.str_]:
-    """(N,) `gpu`, `cpu`, … of devices by id."""
-    described = {**load_catalogue(), **adopted_devices()}
-    kind = {d: described[d].kind for d in devices.unique()}
+    """(N,) `gpu`, `cpu`, … of devices by id.
+
+    Raises:
+        UnknownDeviceError: a device that neither the catalogue nor a file read so far describes.
+    """
+    kind = {d: resolve_device(d).kind for d in devices.unique()}
     return np.array([kind[d] for d in devices], dtype=np.str_)
 
 
