@@ -118,3 +118,15 @@ def test_a_loop_in_a_loop_copies_once_for_all():
     kernels = lower_xla(predictor.capture(jax.jit(outer), ROWS, ROW), GPU).kernels
     copies = [k for k in kernels if k.bytes >= WHOLE]
     assert [(k.name, k.repeats) for k in copies] == [("xla.copy", 1)]
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_branch_writes_on_what_nothing_reads_after_it(kept):
+    def run(x, i, v):
+        y = x * 2
+        z = jax.lax.cond(i > 0, lambda y: y.at[i].set(v), lambda y: y, y)
+        return (z, y + z.sum()) if kept else z
+
+    kernels = lower_xla(predictor.capture(jax.jit(run), ROWS, PLACE, ROW), GPU).kernels
+    moved = sum(k.bytes for k in kernels if "scatter" in k.name)
+    assert moved > 2 * WHOLE if kept else moved < WHOLE / 100

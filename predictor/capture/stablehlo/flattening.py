@@ -164,9 +164,9 @@ class _Walk:
             for instr in reversed(body.instrs):
                 if instr.op in EFFECTS or any(r in needed for r in instr.results):
                     kept.append(instr)
-                    self._last[id(instr)] = frozenset(instr.operands) - needed
-                    needed.update(instr.operands)
-                    needed.update(v for b in instr.bodies for v in captured(b))
+                    read = {*instr.operands, *(v for b in instr.bodies for v in captured(b))}
+                    self._last[id(instr)] = frozenset(read - needed)
+                    needed |= read
             self._live[key] = kept[::-1]
         return self._live[key]
 
@@ -176,9 +176,7 @@ class _Walk:
         refs = [env[v] for v in instr.operands]
         if instr.op == "stablehlo.multiply" and (refs[0].one or refs[1].one):
             return [refs[0] if refs[1].one else refs[1]]  # as every compiler simplifies it
-        attrs = dict(instr.attrs)
-        if place.trips != 1 or place.loop:
-            attrs |= {"trips": place.trips, "loop": place.loop}
+        attrs = {**instr.attrs, **place.marks}
         if instr.bodies:
             attrs["body"] = [i.op.split(".")[-1] for b in instr.bodies for i in b.instrs]
         outputs = self.results(instr, refs, attrs)
@@ -200,8 +198,7 @@ class _Walk:
         self.ops.append(Instr("sdy.sharding_constraint", [], [], {}, [], instr.where))
         self.inputs.append([ref.spec])
         self.outputs.append(())
-        loop = {"trips": place.trips, "loop": place.loop} if place.loop else {}
-        self.attrs.append({"sharding": text, "view": True, **loop})
+        self.attrs.append({"sharding": text, "view": True, **place.marks})
         self.deps.append(() if ref.node is None else (ref.node,))
         self.phases.append(self.phase(f"{place.where}/{instr.where}", self.deps[-1]))
 
@@ -345,7 +342,7 @@ class _Walk:
         self.ops.append(Instr("stablehlo.copy", [], [], {}, [], instr.where))
         self.inputs.append([ref.spec])
         self.outputs.append((made,))
-        self.attrs.append({"trips": place.trips, "loop": place.loop} if place.loop else {})
+        self.attrs.append(dict(place.marks))
         self.deps.append(() if ref.node is None else (ref.node,))
         self.phases.append(self.phase(f"{place.where}/{instr.where}", self.deps[-1]))
         return Ref(made, number)
@@ -356,8 +353,10 @@ class _Walk:
         body = instr.bodies[weights.index(max(weights))]
         if max(weights) > 1:
             self.warnings.append("the program branches on a value: its longest branch is taken")
-        found = self.inlined(body, [env[v] for v in instr.operands[1:]][: len(body.args)], env,
-                             place.inside(instr))  # fmt: skip
+        last = self._last[id(instr)]
+        outer = {v: replace(ref, owned=ref.owned and v in last) for v, ref in env.items()}
+        given = self.given(instr, env)[1:]
+        found = self.inlined(body, given[: len(body.args)], outer, place.inside(instr))
         self.escape(found)
         return found
 
@@ -382,7 +381,8 @@ class _Walk:
         """A region written for one device: its own types are what a device holds."""
         (body,) = instr.bodies
         given = [
-            retyped(env[v], arg.type) for v, arg in zip(instr.operands, body.args, strict=True)
+            retyped(ref, arg.type)
+            for ref, arg in zip(self.given(instr, env), body.args, strict=True)
         ]
         return self.inlined(body, given, env, place.inside(instr))
 

@@ -117,8 +117,7 @@ class _Cutter:
 
     def next_trip(self, carry: Carry, node: OpNode) -> None:
         """A tensor that the body gives in another split than it takes is moved every time."""
-        inside = {"trips": carry.place.trips, "loop": carry.place.loop}
-        node = replace(node, attrs=inside)
+        node = replace(node, attrs=carry.place.marks)
         deps = {len(self.nodes) - 1} if self.nodes else set()
         self.reduce(carry.after, node, deps)
         mine, want = self.split_of(carry.after), self.split_of(carry.before)

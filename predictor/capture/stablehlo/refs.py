@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from predictor.capture.stablehlo.loops import FOLDS, SAME
@@ -46,6 +46,11 @@ class Place:
     depth: int = 0
     where: str = ""
     """Name stack of the call that led here."""
+
+    @property
+    def marks(self) -> Mapping[str, object]:
+        """Attributes of a node here: its loop and how often it runs."""
+        return {"trips": self.trips, "loop": self.loop} if self.loop else {}
 
     def inside(self, instr: Instr, *, loop: str | None = None, trips: int = 1) -> Place:
         """Within a call or a region of `instr`."""
