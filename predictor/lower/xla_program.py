@@ -45,8 +45,9 @@ class Hlo:
 
 _IMPURE = frozenset(
     {"stablehlo.custom_call", "stablehlo.rng", "stablehlo.rng_bit_generator", "stablehlo.send",
-     "stablehlo.recv", "stablehlo.infeed", "stablehlo.outfeed"}
+     "stablehlo.recv", "stablehlo.infeed", "stablehlo.outfeed", "stablehlo.copy"}
 )  # fmt: skip
+"""Operations of which two equal ones are two: effects, and memory that is written on."""
 
 _OVER_RANKS = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all"})
 

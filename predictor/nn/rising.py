@@ -12,6 +12,7 @@ Legend: N kernels.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
@@ -33,6 +34,8 @@ _GROWTH: Mapping[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
 }
 """By op class: the dimension that counts repetitions of the same work (the first that an op has),
 and the factors by which it is raised."""
+_LONGEST = {_STREAM: math.log(100.0)}
+"""Log time from which kernels are not asked for: one that streams so long fills its device."""
 RISING: tuple[str, ...] = tuple(_GROWTH)
 """Op classes that can be held to it."""
 
@@ -54,7 +57,7 @@ def lowered(
     down = np.zeros(len(table))
     found = op_class_of(table)
     for factors, group in _by_factors(classes).items():
-        at = np.flatnonzero(np.isin(found, group))
+        at = np.flatnonzero(np.isin(found, group) & (log_us < _LONGEST.get(factors, np.inf)))
         if not len(at):
             continue
         one, of = _different(table.take(at))

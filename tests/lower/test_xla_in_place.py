@@ -54,7 +54,15 @@ def _same_array_twice(x, v):
     return jax.lax.fori_loop(0, 16, lambda i, c: (c[0] * x, c[1] + 1), (x, v))
 
 
+def _twice_the_same(x, v):
+    def body(i, c):
+        return c[0].at[0].set(v), c[1].at[1].set(v)
+
+    return jax.lax.fori_loop(0, 16, body, (x, x))
+
+
 CASES = {
+    "one array carried twice": (_twice_the_same, (ROWS, ROW), False),
     "an argument is copied": (_update, (ROWS, PLACE, ROW), False),
     "a donated one is not": (_update, (ROWS, PLACE, ROW), True),
     "a loop copies once": (_loop, (ROWS, ROW), False),
