@@ -208,9 +208,8 @@ def _software_columns(table: KernelTable, software: Software) -> dict[str, NDArr
     minor = _pytorch_minor(software)
     n = len(table)
     half = np.isin(table.dtype, HALVES)
-    by_inductor = software.mode == "compiled" and software.framework == "pytorch"
     return {
-        "compiled": np.full(n, float(by_inductor)),  # steps of eager kernels; XLA's are fused
+        "compiled": np.full(n, float(software.by_inductor)),
         "channels_last": np.full(n, float(software.memory_format == "channels_last")),
         "release": np.full(n, (minor - MINOR_CENTRE) / 10.0),
         "scripted_attention": np.full(n, float(minor < FUSED_ATTENTION_MINOR)),

@@ -99,3 +99,8 @@ class Software:
     """How operands are quantised, as a source names it; empty for plain numbers."""
     routing: str = ""
     """How tokens spread over experts: `balanced`, `power_law_1.2`, …."""
+
+    @property
+    def by_inductor(self) -> bool:
+        """Whether `torch.compile` made the kernels; XLA's are compiled too, and fused already."""
+        return self.mode == "compiled" and self.framework == "pytorch"

@@ -57,7 +57,7 @@ from predictor.nn.release_parts import (
     model_of,
     ops_of,
 )
-from predictor.nn.rising import lowered
+from predictor.nn.rising import alone, lowered
 from predictor.nn.training_range import outside_range
 
 Floats = NDArray[np.float64]
@@ -117,8 +117,7 @@ class LatencyPredictor:
         base = features.roofline.base_us
         if self.rising:
             log_us = np.log(base) + log_ratio[:, 1]
-            of = partial(self._log_us, device=device, software=software)
-            log_ratio += lowered(table, log_us, self.rising, of)[:, None]
+            log_ratio += self._held(table, log_us, device, software)[:, None]
         is_learned = spoken_for(self.learned, table, features.roofline.path, device)
         here = measured_here(self.measured, table, device.id)
         told = software.framework_version is not None
@@ -196,6 +195,22 @@ class LatencyPredictor:
         no_edges = torch.zeros(2, 0, dtype=torch.long)
         log_ratio = self.log_ratio(features, device.id, no_edges)[:, 1].numpy()
         return np.asarray(np.log(features.roofline.base_us) + log_ratio)
+
+    def _held(
+        self, table: KernelTable, log_us: Floats, device: Device, software: Software
+    ) -> Floats:
+        """(N,) how far log times go down to what must not be shorter.
+
+        Of more of the same work, and, where compiled steps were learned in kernels of the eager
+        program, of these as they are: fusing takes from them. Convolutions change their format.
+        """
+        down = np.zeros(len(table))
+        if self.compiled_graphs == "eager" and software.by_inductor:
+            usual = replace(software, mode="eager", memory_format="contiguous")
+            eager = self._log_us(alone(table), device=device, software=usual)
+            down = np.where(op_class_of(table) == "conv", 0.0, np.minimum(eager - log_us, 0.0))
+        of = partial(self._log_us, device=device, software=software)
+        return down + lowered(table, log_us + down, self.rising, of)
 
     def outside(self, features: NodeFeatures, *, release_known: bool = True) -> Floats:
         """(N,) how far each kernel lies outside of what training saw for its token; 0 inside.

@@ -103,3 +103,16 @@ def enlarged(table: KernelTable, factor: int) -> KernelTable:
             less, more = (np.asarray(getattr(cost, name), dtype=float) for cost in (before, after))
             values[at] *= np.where(less > 0, more / np.where(less > 0, less, 1.0), factor)
     return replace(table, dims=dims, **grown)
+
+
+def alone(table: KernelTable) -> KernelTable:
+    """The same kernels with the traffic of their cost rules, nothing left to their neighbours."""
+    moved = {name: getattr(table, name).copy() for name in ("read_bytes", "write_bytes")}
+    for op, dtype in {*zip(table.op.tolist(), table.dtype.tolist(), strict=True)}:
+        at = np.flatnonzero((table.op == op) & (table.dtype == dtype))
+        spec = OPS[OP_NAMES[op]]
+        names = (*spec.dims, *spec.optional)
+        cost = kernel_cost(OP_NAMES[op], {n: table.dims[at, DIM_INDEX[n]] for n in names}, dtype)
+        for name, values in moved.items():
+            values[at] = np.maximum(values[at], np.asarray(getattr(cost, name), dtype=float))
+    return replace(table, **moved)
