@@ -115,8 +115,11 @@ def _json(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> dict[st
     where = f"{name}: {info.filename}"
     if info.compress_type not in _METHODS:
         raise CaptureError(f"{where} is compressed in a way that torch.export.save does not use")
-    with archive.open(info) as member:
-        data = member.read(LARGEST_DESCRIPTION + 1)
+    try:
+        with archive.open(info) as member:
+            data = member.read(LARGEST_DESCRIPTION + 1)
+    except (ValueError, OverflowError) as error:  # a place outside of any file
+        raise zipfile.BadZipFile(f"{info.filename} is not where it should be: {error}") from error
     if len(data) > LARGEST_DESCRIPTION:
         raise CaptureError(
             f"{where} is larger than {LARGEST_DESCRIPTION >> 20} MiB, more than the description "

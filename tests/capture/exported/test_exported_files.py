@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -424,6 +424,7 @@ def test_files_of_older_versions_are_read(path: Path) -> None:
     places=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), min_size=1, max_size=8),
     whole=st.booleans(),
 )
+@example(places=[(0.994393839140643, 129)], whole=True)  # a member past the end of any file
 @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 def test_damaged_bytes_are_read_or_refused(
     places: list[tuple[float, int]], whole: bool, path: Path, tmp_path: Path
