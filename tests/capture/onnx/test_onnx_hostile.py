@@ -268,3 +268,26 @@ def test_damaged_files_are_captured_or_refused(tmp_path: Path, seed: bytes, edit
         lower_inference(capture_onnx(path), allow_opaque=True)
     except PredictorError as error:
         assert str(error)
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (
+            _model(
+                [NODE("Unsqueeze", ["x", "a"], ["y"])], [("x", [4, 8])],
+                weights=[_ints("a", [0, 0])],
+            ),
+            "name one axis twice",
+        ),
+        (
+            _model(
+                [NODE("MaxRoiPool", ["x", "r"], ["y"])], [("x", [1, 4, 8, 8]), ("r", [2, 5])]
+            ),
+            "no height and width",
+        ),
+    ],
+)  # fmt: skip
+def test_attributes_that_make_no_sense_are_refused(model, said):
+    with pytest.raises(CaptureError, match=said):
+        capture_onnx(model)

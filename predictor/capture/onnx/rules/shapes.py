@@ -89,6 +89,8 @@ def unsqueeze(call: Call) -> list[Item]:
     axes = call.axes() or []
     rank = len(x.shape) + len(axes)
     at = {call.inside(a, rank) for a in axes}
+    if len(at) != len(axes):
+        raise call.wrong(f"axes {list(axes)} name one axis twice")
     shape: list[int] = []
     strides: list[int] = []
     old = iter(zip(x.shape, x.strides, strict=True))

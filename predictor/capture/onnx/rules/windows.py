@@ -120,7 +120,10 @@ def over_regions(call: Call) -> list[Item]:
     """`RoiAlign`, `MaxRoiPool`: every output samples its region."""
     x, regions = call.value(0), call.value(1)
     if call.node.op == "MaxRoiPool":
-        height, width = call.ints("pooled_shape")
+        pooled = call.ints("pooled_shape")
+        if len(pooled) != 2:
+            raise call.wrong(f"pooled_shape {list(pooled)} is no height and width")
+        height, width = pooled
     else:
         height, width = call.integer("output_height", 1), call.integer("output_width", 1)
     shape = (regions.shape[0], x.shape[1], height, width)
