@@ -102,10 +102,12 @@ def _rows(op: str) -> Callable[[OpNode], Found]:
     return found
 
 
+_PALLAS = r"(flash_?attention|splash_?m[hq]a|splash_?attention)"
+"""Names of JAX's attention kernels for TPUs."""
 _CALLS: Sequence[tuple[str, Callable[[OpNode], Found | None]]] = (
     (r"mha_preprocess_backward", _rows("reduction")),
     (r"fmha.*backward|mha_backward", lambda node: _attention(node, "attention_backward")),
-    (r"(flash_?attention|splash_?m[hq]a|splash_?attention).*(bwd|backward|dkv)",
+    (rf"{_PALLAS}.*(bwd|backward|dkv)",
      lambda node: _attention(node, "attention_backward")),
     (r"fmha|mha_forward|(flash|splash|fused)_?attention|splash_?m[hq]a",
      lambda node: _attention(node, "attention")),
@@ -124,7 +126,7 @@ of a backward pass (five) and a forward one (two), which they are taken for.
 """
 
 
-_QUERY_GRADIENT = re.compile(r"(flash_?attention|splash_?m[hq]a|splash_?attention).*dq")
+_QUERY_GRADIENT = re.compile(rf"{_PALLAS}.*dq")
 
 
 def is_query_gradient(node: OpNode) -> bool:

@@ -22,11 +22,6 @@ _Count = Callable[[int, int], float]
 """FLOPs of one m x n matrix."""
 
 
-def _qr(m: int, n: int) -> float:
-    m, n = max(m, n), min(m, n)
-    return 2 * n * n * (m - n / 3)
-
-
 def _lu(m: int, n: int) -> float:
     m, n = max(m, n), min(m, n)
     return n * n * (m - n / 3)
@@ -35,7 +30,7 @@ def _lu(m: int, n: int) -> float:
 _COUNTS: Sequence[tuple[str, _Count]] = (
     (r"potrf|cholesky", lambda m, n: n**3 / 3),
     (r"getrf|ludecomposition", _lu),
-    (r"geqrf|orgqr|ungqr|householder|(^|\.)qr$", _qr),
+    (r"geqrf|orgqr|ungqr|householder|(^|\.)qr$", lambda m, n: 2 * _lu(m, n)),
     (r"syevd|syevj|heevd|(^|\.)eigh$", lambda m, n: 9 * n**3),
     (r"gesvd", lambda m, n: 4 * m * m * n + 8 * m * n * n + 9 * n**3),
     (r"hybrid_eig|geev", lambda m, n: 25 * n**3),

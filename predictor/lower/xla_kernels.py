@@ -49,7 +49,7 @@ def kernel_of(group: Group, backend: Backend, *, allow_opaque: bool) -> Kernel:
         factor = flop_factor(op, dtype)
         rule = RULES[op]
         own = times * padded_flops(dims, float(factor * rule.flops(dims)), backend)
-        if not is_query_gradient(node):
+        if lead.kind != "library" or not is_query_gradient(node):
             reported = float(factor * rule.matmul_flops(dims))
     elif group.root.kind == "library":
         own = float(flop_factor(op, dtype) * RULES[op].flops(dims))

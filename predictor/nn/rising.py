@@ -7,35 +7,43 @@ a convolution is bounded by those of the same one on two, four and eight times i
 kernel that streams by those of 2 to 2,048 times its elements or rows; errors of measured rows stay
 what they were or fall.
 
-Legend: N kernels.
+Legend: N kernels, D dimensions.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.cost.rules import kernel_cost
+from predictor.cost.rules import Cost, kernel_cost
 from predictor.features.roofline import op_class_of
 from predictor.features.table import DIM_INDEX, OP_NAMES, KernelTable, concat
 from predictor.graph.ops import OPS
 
 Floats = NDArray[np.float64]
-_STREAM = tuple(2**i for i in range(1, 12))
-_GROWTH: Mapping[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
-    "conv": (("batch",), (2, 4, 8)),
-    **dict.fromkeys(
-        ("elementwise", "copy", "reduction", "softmax", "norm"), (("numel", "rows"), _STREAM)
-    ),
+
+
+@dataclass(frozen=True, slots=True)
+class _Growth:
+    """How the work of a kernel is multiplied."""
+
+    counted: tuple[str, ...]
+    """Dimensions that count repetitions of the same work: the first that an op has is raised."""
+    factors: tuple[int, ...]
+    longest_us: float = math.inf
+    """Time from which kernels are not asked for: one that streams so long fills its device."""
+
+
+_BATCHES = _Growth(("batch",), (2, 4, 8))
+_STREAMS = _Growth(("numel", "rows"), tuple(2**i for i in range(1, 12)), 100.0)
+_GROWTH: Mapping[str, _Growth] = {
+    "conv": _BATCHES,
+    **dict.fromkeys(("elementwise", "copy", "reduction", "softmax", "norm"), _STREAMS),
 }
-"""By op class: the dimension that counts repetitions of the same work (the first that an op has),
-and the factors by which it is raised."""
-_LONGEST = {_STREAM: math.log(100.0)}
-"""Log time from which kernels are not asked for: one that streams so long fills its device."""
 RISING: tuple[str, ...] = tuple(_GROWTH)
 """Op classes that can be held to it."""
 
@@ -56,22 +64,16 @@ def lowered(
     """
     down = np.zeros(len(table))
     found = op_class_of(table)
-    for factors, group in _by_factors(classes).items():
-        at = np.flatnonzero(np.isin(found, group) & (log_us < _LONGEST.get(factors, np.inf)))
+    for growth in dict.fromkeys(_GROWTH[name] for name in classes):
+        group = [name for name in classes if _GROWTH[name] is growth]
+        at = np.flatnonzero(np.isin(found, group) & (log_us < np.log(growth.longest_us)))
         if not len(at):
             continue
         one, of = _different(table.take(at))
-        larger = concat([enlarged(one, factor) for factor in factors])
-        least = log_us_of(larger).reshape(len(factors), -1).min(axis=0)[of]
+        larger = concat([enlarged(one, factor) for factor in growth.factors])
+        least = log_us_of(larger).reshape(len(growth.factors), -1).min(axis=0)[of]
         down[at] = np.minimum(least - log_us[at], 0.0)
     return down
-
-
-def _by_factors(classes: Collection[str]) -> Mapping[tuple[int, ...], list[str]]:
-    found: dict[tuple[int, ...], list[str]] = {}
-    for name in classes:
-        found.setdefault(_GROWTH[name][1], []).append(name)
-    return found
 
 
 def _different(table: KernelTable) -> tuple[KernelTable, NDArray[np.int64]]:
@@ -89,16 +91,10 @@ def enlarged(table: KernelTable, factor: int) -> KernelTable:
     """The same kernels on so many times their work; traffic grows as the cost rules say."""
     dims = table.dims.copy()
     grown = {name: getattr(table, name).copy() for name in ("flops", "read_bytes", "write_bytes")}
-    for op, dtype in {*zip(table.op.tolist(), table.dtype.tolist(), strict=True)}:
-        at = np.flatnonzero((table.op == op) & (table.dtype == dtype))
-        spec = OPS[OP_NAMES[op]]
-        counted = next(n for n in _GROWTH[spec.op_class][0] if n in spec.dims)
+    for op, dtype, at in _alike(table):
+        counted = next(n for n in _GROWTH[OPS[op].op_class].counted if n in OPS[op].dims)
         dims[at, DIM_INDEX[counted]] *= factor
-        names = (*spec.dims, *spec.optional)
-        before, after = (
-            kernel_cost(OP_NAMES[op], {n: of[at, DIM_INDEX[n]] for n in names}, dtype)
-            for of in (table.dims, dims)
-        )
+        before, after = (_cost(op, dtype, of[at]) for of in (table.dims, dims))
         for name, values in grown.items():
             less, more = (np.asarray(getattr(cost, name), dtype=float) for cost in (before, after))
             values[at] *= np.where(less > 0, more / np.where(less > 0, less, 1.0), factor)
@@ -108,11 +104,20 @@ def enlarged(table: KernelTable, factor: int) -> KernelTable:
 def alone(table: KernelTable) -> KernelTable:
     """The same kernels with the traffic of their cost rules, nothing left to their neighbours."""
     moved = {name: getattr(table, name).copy() for name in ("read_bytes", "write_bytes")}
-    for op, dtype in {*zip(table.op.tolist(), table.dtype.tolist(), strict=True)}:
-        at = np.flatnonzero((table.op == op) & (table.dtype == dtype))
-        spec = OPS[OP_NAMES[op]]
-        names = (*spec.dims, *spec.optional)
-        cost = kernel_cost(OP_NAMES[op], {n: table.dims[at, DIM_INDEX[n]] for n in names}, dtype)
+    for op, dtype, at in _alike(table):
+        cost = _cost(op, dtype, table.dims[at])
         for name, values in moved.items():
             values[at] = np.maximum(values[at], np.asarray(getattr(cost, name), dtype=float))
     return replace(table, **moved)
+
+
+def _alike(table: KernelTable) -> Iterator[tuple[str, str, NDArray[np.int64]]]:
+    """Op and dtype, and where the kernels of both are."""
+    for op, dtype in {*zip(table.op.tolist(), table.dtype.tolist(), strict=True)}:
+        yield OP_NAMES[op], dtype, np.flatnonzero((table.op == op) & (table.dtype == dtype))
+
+
+def _cost(op: str, dtype: str, dims_ND: NDArray[np.int64]) -> Cost:
+    """What the cost rule says of kernels of one op and dtype."""
+    names = (*OPS[op].dims, *OPS[op].optional)
+    return kernel_cost(op, {n: dims_ND[:, DIM_INDEX[n]] for n in names}, dtype)

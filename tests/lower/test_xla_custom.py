@@ -3,9 +3,12 @@
 import base64
 import json
 
+import pytest
+
+pytest.importorskip("jax", reason="JAX programs need the jax extra")
+
 import jax
 import jax.numpy as jnp
-import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas.ops.gpu import attention as triton
 from jax.experimental.pallas.ops.tpu.flash_attention import flash_attention
@@ -126,3 +129,14 @@ def test_a_cost_that_is_no_number_is_not_taken():
     body = base64.b64encode(b"... tpu.iota ...").decode()
     cost = {"flops": float("inf"), "bytes_accessed": -1}
     assert mosaic_facts(_call(body=body, cost_estimate=cost)) == {"masked": True}
+
+
+def test_a_product_in_a_scope_of_such_a_name_counts_its_flops():
+    def run(x, y):
+        with jax.named_scope("flash_attention_dq"):
+            return x @ y
+
+    side = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    graph = predictor.capture(jax.jit(run), side, side, platform="tpu")
+    assert graph.nodes[0].module == "flash_attention_dq"
+    assert lower_xla(graph, tpu()).kernels[0].matmul_flops == 2 * 64**3

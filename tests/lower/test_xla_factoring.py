@@ -1,8 +1,11 @@
 """Factorisations of matrices: FLOPs of the textbook, panels as kernels, on both platforms."""
 
+import pytest
+
+pytest.importorskip("jax", reason="JAX programs need the jax extra")
+
 import jax
 import jax.numpy as jnp
-import pytest
 
 import predictor
 from predictor.lower.xla import lower_xla

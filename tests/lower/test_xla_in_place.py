@@ -3,9 +3,12 @@
 XLA counts the body of a loop once, as the kernels here are counted without their `repeats`.
 """
 
+import pytest
+
+pytest.importorskip("jax", reason="JAX programs need the jax extra")
+
 import jax
 import jax.numpy as jnp
-import pytest
 
 import predictor
 from predictor.lower.xla import lower_xla

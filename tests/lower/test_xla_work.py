@@ -1,8 +1,11 @@
 """Work that is no product: integers, scalars of reductions, sorts, the vector lanes of TPUs."""
 
+import pytest
+
+pytest.importorskip("jax", reason="JAX programs need the jax extra")
+
 import jax
 import jax.numpy as jnp
-import pytest
 
 import predictor
 from predictor.lower.xla import lower_xla

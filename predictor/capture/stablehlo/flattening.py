@@ -172,7 +172,6 @@ class _Walk:
 
     def node(self, instr: Instr, env: Mapping[Value, Ref], place: Place) -> list[Ref]:
         """One node; its results."""
-        number = len(self.ops)
         refs = [env[v] for v in instr.operands]
         if instr.op == "stablehlo.multiply" and (refs[0].one or refs[1].one):
             return [refs[0] if refs[1].one else refs[1]]  # as every compiler simplifies it
@@ -180,6 +179,16 @@ class _Walk:
         if instr.bodies:
             attrs["body"] = [i.op.split(".")[-1] for b in instr.bodies for i in b.instrs]
         outputs = self.results(instr, refs, attrs)
+        number = self.add(instr, refs, outputs, attrs, place)
+        known = folded(instr, refs)
+        one = instr.op in SPREADS and refs[0].one
+        return [Ref(spec, number, known, one) for spec in outputs]
+
+    def add(
+        self, instr: Instr, refs: Sequence[Ref], outputs: Sequence[TensorSpec],
+        attrs: dict[str, object], place: Place,
+    ) -> int:  # fmt: skip
+        """Put a node at the end; its number."""
         deps = tuple(dict.fromkeys(r.node for r in refs if r.node is not None))
         self.ops.append(instr)
         self.inputs.append([ref.spec for ref in refs])
@@ -187,20 +196,14 @@ class _Walk:
         self.attrs.append(attrs)
         self.deps.append(deps)
         self.phases.append(self.phase(f"{place.where}/{instr.where}", deps))
-        known = folded(instr, refs)
-        one = instr.op in SPREADS and refs[0].one
-        return [Ref(spec, number, known, one) for spec in outputs]
+        return len(self.ops) - 1
 
     def constraint(self, instr: Instr, env: Mapping[Value, Ref], place: Place) -> None:
         """A node that says how a value is split from here on; the partitioner takes it out."""
         ref = env[instr.operands[0]]
         text = str(instr.attrs.get("sharding") or instr.attrs.get("mhlo.sharding") or "")
-        self.ops.append(Instr("sdy.sharding_constraint", [], [], {}, [], instr.where))
-        self.inputs.append([ref.spec])
-        self.outputs.append(())
-        self.attrs.append({"sharding": text, "view": True, **place.marks})
-        self.deps.append(() if ref.node is None else (ref.node,))
-        self.phases.append(self.phase(f"{place.where}/{instr.where}", self.deps[-1]))
+        node = Instr("sdy.sharding_constraint", [], [], {}, [], instr.where)
+        self.add(node, [ref], (), {"sharding": text, "view": True, **place.marks}, place)
 
     def results(
         self, instr: Instr, refs: Sequence[Ref], attrs: dict[str, object]
@@ -338,14 +341,8 @@ class _Walk:
         if ref.owned or ref.spec.numel <= 1:
             return replace(ref, owned=True)
         made = self.spec(TensorType(ref.spec.shape, ref.spec.dtype), role=ref.spec.role)
-        number = len(self.ops)
-        self.ops.append(Instr("stablehlo.copy", [], [], {}, [], instr.where))
-        self.inputs.append([ref.spec])
-        self.outputs.append((made,))
-        self.attrs.append(dict(place.marks))
-        self.deps.append(() if ref.node is None else (ref.node,))
-        self.phases.append(self.phase(f"{place.where}/{instr.where}", self.deps[-1]))
-        return Ref(made, number)
+        node = Instr("stablehlo.copy", [], [], {}, [], instr.where)
+        return Ref(made, self.add(node, [ref], [made], dict(place.marks), place))
 
     def branch(self, instr: Instr, env: dict[Value, Ref], place: Place) -> list[Ref]:
         """The branch with the most work: which one runs is not known."""

@@ -60,7 +60,7 @@ def partitioned(flat: Flattened, module: Module) -> Flattened:
     cut.hand_out(flat.results, asked)
     arguments = [cut.local(spec, split) for spec, split in zip(flat.arguments, splits, strict=True)]
     results = [Ref(ref.spec, ref.node) for ref in flat.results]
-    return Flattened(cut.nodes, arguments, results, flat.warnings, flat.carries)
+    return Flattened(cut.nodes, arguments, results, flat.warnings)
 
 
 class _Cutter:

@@ -224,7 +224,7 @@ class _Reader:
         for held in block.operations:
             op = held.operation
             if op.name in _RETURNS:
-                body.results = [self.used(value) for value in op.operands]
+                body.results = [self._values[value] for value in op.operands]
                 break
             body.instrs.append(self.instr(op, depth))
         return body
@@ -232,7 +232,7 @@ class _Reader:
     def instr(self, op: Any, depth: int) -> Instr:
         name = op.name
         reading = READINGS.get(name)
-        operands = [self.used(value) for value in op.operands]
+        operands = [self._values[value] for value in op.operands]
         try:
             attrs = {} if reading is None else reading(op.attributes)
         except (KeyError, ValueError, TypeError, AttributeError) as error:
@@ -252,11 +252,6 @@ class _Reader:
         made = Value(self.type(value.type))
         self._values[value] = made
         return made
-
-    def used(self, value: Any) -> Value:
-        found = self._values[value]
-        found.uses += 1
-        return found
 
     def type(self, kind: Any) -> TensorType:
         found = self._types.get(kind)

@@ -38,8 +38,6 @@ class Value:
     """One SSA value."""
 
     type: TensorType
-    uses: int = 0
-    """Times it is an operand or a result of its body."""
 
 
 @dataclass(slots=True, eq=False)

@@ -201,10 +201,7 @@ def _convolution(node: OpNode, given: Sequence[Split], mesh: Mesh) -> Wanted:
         out[numbers(node, "output_feature_dimension")[0]] = "n"
     for axis, (i, j, k) in enumerate(_places(node)):
         size, window, made = shapes[0][i], shapes[1][j], shapes[2][k]
-        stride, spread = (
-            (numbers(node, name) or [1] * (axis + 1))[axis]
-            for name in ("window_strides", "lhs_dilation")
-        )
+        stride, spread = _along(node, axis, "window_strides", "lhs_dilation")
         if made == -(-size * spread // stride):
             x[i] = out[k] = f"s{axis}"
         elif window > made:
@@ -218,6 +215,11 @@ def _places(node: OpNode) -> list[tuple[int, int, int]]:
     return list(zip(*(numbers(node, name) for name in names), strict=True))
 
 
+def _along(node: OpNode, axis: int, *names: str) -> list[int]:
+    """Numbers of a convolution along one of its spatial axes; 1 where it states none."""
+    return [(numbers(node, name) or [1] * (axis + 1))[axis] for name in names]
+
+
 def borders(node: OpNode, split: Split) -> list[tuple[int, int]]:
     """What a convolution's device needs of its neighbours: a dimension and its places, a side each.
 
@@ -227,10 +229,8 @@ def borders(node: OpNode, split: Split) -> list[tuple[int, int]]:
     if short(node.op) != "convolution":
         return found
     for axis, (i, j, _) in enumerate(_places(node)):
-        stride, spread, holes = (
-            (numbers(node, name) or [1] * (axis + 1))[axis]
-            for name in ("window_strides", "lhs_dilation", "rhs_dilation")
-        )
+        names = ("window_strides", "lhs_dilation", "rhs_dilation")
+        stride, spread, holes = _along(node, axis, *names)
         window = node.inputs[1].shape[j]
         if not split[i] or window > node.inputs[0].shape[i] // 2:
             continue
